@@ -1,0 +1,1 @@
+//! Number-format conversions of the `cvt` family.

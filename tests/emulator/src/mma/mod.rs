@@ -1,0 +1,1 @@
+//! Matrix multiply-accumulate arithmetic, fragments and descriptors.

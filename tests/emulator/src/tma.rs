@@ -1,0 +1,1 @@
+//! Tensor maps and the box copies they describe.

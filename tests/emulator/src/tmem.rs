@@ -1,0 +1,1 @@
+//! Tensor memory and its load, store and copy layouts.
