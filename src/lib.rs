@@ -15,7 +15,12 @@
 
 #[allow(missing_docs)]
 pub mod abi;
+pub mod context;
 pub mod error;
+#[allow(missing_docs)]
+pub mod ffi;
+mod log;
 pub mod numerics;
 
+pub use context::Context;
 pub use error::{Error, Result};

@@ -1,0 +1,39 @@
+//! The block-scaled matrix product.
+
+use std::ffi::c_void;
+
+use super::{boundary, nvfp4_context};
+use crate::abi::*;
+use crate::Error;
+
+/// Scratch bytes that nvfp4_gemm wants for these operands; often 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvfp4_gemm_workspace(
+    ctx: *mut nvfp4_context,
+    desc: *const nvfp4_gemm_desc,
+    a: *const nvfp4_quantized,
+    b: *const nvfp4_quantized,
+    d: *const nvfp4_matrix,
+    bytes: *mut usize,
+) -> nvfp4_status {
+    let _ = (ctx, desc, a, b, d, bytes);
+    boundary(|| Err(Error::NotSupported("not in this build".into())))
+}
+
+/// D = act(alpha' * A B^T + beta * C + bias): A [M, K] and B [N, K] quantized with blocks along K, C and D [M, N] in
+/// f32, bf16 or f16 (docs/format.md, section 10). `desc` may be NULL: alpha 1, no C, no bias. `c` may be NULL when beta
+/// is; D may be C itself. `d` is NULL when desc->d_quantized is set. Either scale layout is read directly. Both operands
+/// must have the same K and have gone through the same transform with the same signs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvfp4_gemm(
+    ctx: *mut nvfp4_context,
+    desc: *const nvfp4_gemm_desc,
+    a: *const nvfp4_quantized,
+    b: *const nvfp4_quantized,
+    c: *const nvfp4_matrix,
+    d: *const nvfp4_matrix,
+    stream: *mut c_void,
+) -> nvfp4_status {
+    let _ = (ctx, desc, a, b, c, d, stream);
+    boundary(|| Err(Error::NotSupported("not in this build".into())))
+}

@@ -1,0 +1,69 @@
+//! A linear layer by recipe.
+
+use std::ffi::c_void;
+
+use super::{boundary, nvfp4_context};
+use crate::abi::*;
+use crate::Error;
+
+/// Scratch bytes that are enough for each of fprop, dgrad and wgrad of a layer; `dtype` is that of x, w and dy (the
+/// largest, where they differ). The workspace must be aligned to 16 bytes (CUDA: 256) and be each call's own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvfp4_linear_workspace(
+    ctx: *mut nvfp4_context,
+    desc: *const nvfp4_linear_desc,
+    tokens: i64,
+    in_features: i64,
+    out_features: i64,
+    dtype: u32,
+    bytes: *mut usize,
+) -> nvfp4_status {
+    let _ = (ctx, desc, tokens, in_features, out_features, dtype, bytes);
+    boundary(|| Err(Error::NotSupported("not in this build".into())))
+}
+
+/// y = x w^T + bias: x [tokens, in], w [out, in], y [tokens, out]; bias NULL or [1, out]. Quantizes x and w rowwise.
+/// Random bits: activations draw with `offset`, weights with offset | 1 << 60, gradients with offset | 2 << 60, so
+/// offset must be below 2^60; signs of seeded transforms are drawn from (seed, offset) for all of them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvfp4_linear_fprop(
+    ctx: *mut nvfp4_context,
+    desc: *const nvfp4_linear_desc,
+    x: *const nvfp4_matrix,
+    w: *const nvfp4_matrix,
+    bias: *const nvfp4_matrix,
+    y: *const nvfp4_matrix,
+    stream: *mut c_void,
+) -> nvfp4_status {
+    let _ = (ctx, desc, x, w, bias, y, stream);
+    boundary(|| Err(Error::NotSupported("not in this build".into())))
+}
+
+/// dx = dy w: dy [tokens, out], w [out, in], dx [tokens, in]. Quantizes dy rowwise and w columnwise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvfp4_linear_dgrad(
+    ctx: *mut nvfp4_context,
+    desc: *const nvfp4_linear_desc,
+    dy: *const nvfp4_matrix,
+    w: *const nvfp4_matrix,
+    dx: *const nvfp4_matrix,
+    stream: *mut c_void,
+) -> nvfp4_status {
+    let _ = (ctx, desc, dy, w, dx, stream);
+    boundary(|| Err(Error::NotSupported("not in this build".into())))
+}
+
+/// dw = dy^T x, or dw += dy^T x with accumulate_wgrad (f32 only): dy [tokens, out], x [tokens, in], dw [out, in].
+/// Quantizes dy and x columnwise.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvfp4_linear_wgrad(
+    ctx: *mut nvfp4_context,
+    desc: *const nvfp4_linear_desc,
+    dy: *const nvfp4_matrix,
+    x: *const nvfp4_matrix,
+    dw: *const nvfp4_matrix,
+    stream: *mut c_void,
+) -> nvfp4_status {
+    let _ = (ctx, desc, dy, x, dw, stream);
+    boundary(|| Err(Error::NotSupported("not in this build".into())))
+}
