@@ -28,13 +28,13 @@ pub fn encode(v: f32) -> u8 {
     if v >= MAX {
         return 0x7E;
     }
-    let (byte, steps) = floor_and_fraction(v);
-    byte + steps.round_ties_even_above(byte)
+    let (byte, fraction) = floor_and_fraction(v);
+    byte + (fraction > 0.5 || (fraction == 0.5 && byte % 2 == 1)) as u8
 }
 
 /// Largest byte whose value is not above `v`, for 0 <= v < 448, and how far `v` is on the way to the next byte's
 /// value, in 0..1. Both are exact.
-pub fn floor_and_fraction(v: f32) -> (u8, Fraction) {
+pub fn floor_and_fraction(v: f32) -> (u8, f32) {
     let exponent = if v < power_of_two(-6) {
         -6
     } else {
@@ -42,20 +42,7 @@ pub fn floor_and_fraction(v: f32) -> (u8, Fraction) {
     };
     let steps = v / power_of_two(exponent - 3);
     let whole = steps.floor();
-    (
-        (((exponent + 6) << 3) + whole as i32) as u8,
-        Fraction(steps - whole),
-    )
-}
-
-/// Part of the way from one representable value to the next.
-#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-pub struct Fraction(pub f32);
-
-impl Fraction {
-    fn round_ties_even_above(self, byte: u8) -> u8 {
-        (self.0 > 0.5 || (self.0 == 0.5 && byte % 2 == 1)) as u8
-    }
+    ((((exponent + 6) << 3) + whole as i32) as u8, steps - whole)
 }
 
 /// 2^e for the exponents of normal f32 values.

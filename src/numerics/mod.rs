@@ -5,18 +5,21 @@
 //! contracted into an FMA. Rust's f32 operators are exactly that.
 //!
 //! Scalars first, then blocks, then whole matrices: `e2m1 e4m3 e8m0 philox rounding special layout` are functions of
-//! one number; `scale mx hadamard` of one block; `quantize dequantize gemm` of a matrix.
+//! one number; `scale mx four_over_six ms_eden hadamard` of one block; `matrix quantize dequantize` of a matrix.
 
+pub mod dequantize;
 pub mod e2m1;
 pub mod e4m3;
 pub mod e8m0;
 pub mod four_over_six;
 pub mod hadamard;
 pub mod layout;
+pub mod matrix;
 pub mod ms_eden;
 pub mod mx;
 pub mod options;
 pub mod philox;
+pub mod quantize;
 pub mod rounding;
 pub mod scale;
 pub mod special;

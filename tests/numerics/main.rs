@@ -1,0 +1,7 @@
+//! Properties of the numerics contract, held by the scalar reference.
+
+mod data;
+mod errors;
+mod quantize;
+mod sharding;
+mod stochastic;
