@@ -1,0 +1,49 @@
+"""NVFP4 and MXFP4 training numerics for NumPy arrays: quantize, transform, multiply, train a linear layer.
+
+A thin layer over libnvfp4 (C ABI, ctypes); every byte is specified in docs/format.md.
+
+    >>> import numpy as np, nvfp4
+    >>> x = np.random.default_rng(0).standard_normal((64, 256), dtype=np.float32)
+    >>> q = nvfp4.quantize(x)                      # codes uint8 [64, 128], scales uint8 [64, 16], amax float32
+    >>> y = nvfp4.gemm(q, q, out_dtype="float32")  # x x^T of the quantized values
+"""
+
+from ._abi import library_path
+from ._context import set_log, set_threads, version
+from ._errors import ArgumentError, DtypeError, Error
+from ._gemm import gemm
+from ._hadamard import hadamard, swizzle_scales, unswizzle_scales
+from ._linear import Recipe, linear, linear_backward, recipe
+from ._options import Options
+from ._quantize import amax, quantize, requantize, transpose
+from ._supports import Support, supports
+from ._tensor import QuantizedTensor, Stats
+
+__version__ = version()
+
+__all__ = [
+    "ArgumentError",
+    "DtypeError",
+    "Error",
+    "Options",
+    "QuantizedTensor",
+    "Recipe",
+    "Stats",
+    "Support",
+    "amax",
+    "gemm",
+    "hadamard",
+    "library_path",
+    "linear",
+    "linear_backward",
+    "quantize",
+    "recipe",
+    "requantize",
+    "set_log",
+    "set_threads",
+    "supports",
+    "swizzle_scales",
+    "transpose",
+    "unswizzle_scales",
+    "version",
+]
