@@ -53,6 +53,18 @@ def dtype_number(dtype: np.dtype[Any]) -> int:
     return DTYPE[dtype.name]
 
 
+def empty(shape: Any, dtype: Any) -> Array:
+    """Memory for an output: every byte of it is written by the library. The only place that makes any."""
+    return np.empty(shape, dtype)
+
+
+def workspace(size: int) -> NDArray[np.uint8]:
+    """`size` bytes of scratch memory, aligned to 64."""
+    memory = empty(size + 63 if size else 0, np.uint8)
+    start = -memory.ctypes.data % 64 if size else 0
+    return memory[start : start + size]
+
+
 def _native(x: Array) -> Array:
     """The same values in this machine's byte order."""
     return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))

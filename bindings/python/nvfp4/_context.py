@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +11,8 @@ from typing import Any
 from . import _abi, _names
 from ._arrays import unsigned
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a log function called while a context is made may make a call itself
+_log_lock = threading.Lock()
 
 
 class Context:
@@ -63,8 +63,8 @@ def version() -> str:
     return text.decode()
 
 
-# What the library may still call; replaced functions stay here, as another thread may be about to call one.
-_log_functions: list[Any] = []
+# What the library may call. When nvfp4_set_log returns, the former function is no longer running anywhere.
+_log_function: Any = None
 
 
 def set_log(callback: Callable[[int, str], object] | None, level: str = "info") -> None:
@@ -72,26 +72,29 @@ def set_log(callback: Callable[[int, str], object] | None, level: str = "info") 
 
     Args:
         callback: called from whichever thread makes the line, with the level's number (1 error, 2 warn, 3 info,
-            4 plan). An exception in it is reported by ``sys.unraisablehook`` and goes no further.
+            4 plan). It must not call `set_log`. An exception in it is reported by ``sys.unraisablehook`` and goes no further.
         level: ``"error"``, ``"warn"``, ``"info"`` or ``"plan"``: lines up to that one are passed on.
 
     Raises:
         Error: unknown level.
     """
+    global _log_function
     number = _names.number(_names.LOG_LEVEL, level, "level")
     if callback is None:
         _abi.call("set_log", _abi.LOG_FN(), None, 0)
+        _log_function = None
         return
 
     def forward(_user: int | None, line_level: int, message: bytes) -> None:
         callback(line_level, message.decode(errors="replace"))
 
     function = _abi.LOG_FN(forward)
-    _log_functions.append(function)
-    _abi.call("set_log", function, None, number)
+    with _log_lock:
+        _abi.call("set_log", function, None, number)
+        _log_function = function
 
 
 @atexit.register
 def _stop_log() -> None:
-    if _log_functions and not sys.is_finalizing():
+    if _log_function is not None:
         _abi.lib.nvfp4_set_log(_abi.LOG_FN(), None, 0)

@@ -91,9 +91,9 @@ def gemm(
         return _quantized_d(context, desc, a_stack, b_stack, c_matrix, out_dtype, out_options, out_amax, seed, offset)
     if out_options is not None or out_amax is not None:
         raise ArgumentError(f"out_options and out_amax are for out_dtype 'nvfp4' or 'mxfp4', not {out_dtype!r}")
-    d = np.empty(shape, _arrays.output_dtype(out_dtype, "out_dtype"))
+    d = _arrays.empty(shape, _arrays.output_dtype(out_dtype, "out_dtype"))
     desc.d_batch_stride = m * n
-    d_matrix = _arrays.matrix(d.reshape(-1, n)[:m] if d.size else np.empty((m, n), d.dtype))
+    d_matrix = _arrays.matrix(d.reshape(-1, n)[:m] if d.size else _arrays.empty((m, n), d.dtype))
     workspace = _workspace(context, desc, a_stack, b_stack, d_matrix)
     _abi.call(
         "gemm", context.handle, ctypes.byref(desc), ctypes.byref(a_stack.desc), ctypes.byref(b_stack.desc),
@@ -189,7 +189,7 @@ def _workspace(
         "gemm_workspace", context.handle, ctypes.byref(desc), ctypes.byref(a.desc), ctypes.byref(b.desc),
         d and ctypes.byref(d), ctypes.byref(need),
     )  # fmt: skip
-    workspace = np.empty(need.value, np.uint8)
+    workspace = _arrays.workspace(need.value)
     if need.value:
         desc.workspace, desc.workspace_bytes = workspace.ctypes.data, workspace.nbytes
     return workspace

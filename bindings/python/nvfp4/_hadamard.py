@@ -54,7 +54,7 @@ def hadamard(
     shape = list(x.shape)
     along = 1 if axis == "row" else 0
     shape[along] = -(-shape[along] // length) * length
-    y = np.empty(shape, x.dtype)
+    y = _arrays.empty(shape, x.dtype)
     desc = _abi.HadamardDesc(
         n=length, axis=1 - along, inverse=int(bool(inverse)), signs=signs, sign_mask=words,
         seed=_arrays.unsigned(seed, 64, "seed"), offset=_arrays.unsigned(offset, 64, "offset"),
@@ -77,7 +77,7 @@ def swizzle_scales(scales: Array) -> NDArray[np.uint8]:
         raise ArgumentError(f"scales has shape {source.shape}; 2 dimensions are needed")
     source = np.ascontiguousarray(source)
     rows, cols = source.shape
-    out = np.empty(_tensor.swizzled_bytes(rows, cols), np.uint8)
+    out = _arrays.empty(_tensor.swizzled_bytes(rows, cols), np.uint8)
     context = cpu()
     _abi.call(
         "swizzle_scales", context.handle, rows, cols, source.ctypes.data, cols, out.ctypes.data, out.nbytes, None
@@ -92,7 +92,7 @@ def unswizzle_scales(swizzled: Array, rows: int, cols: int) -> NDArray[np.uint8]
         swizzled: uint8 of any shape with 128*ceil(rows/128) * 4*ceil(cols/4) bytes.
     """
     source: NDArray[Any] = np.ascontiguousarray(_arrays.byte_array(swizzled, "swizzled"))
-    out = np.empty((_arrays.size_t(rows, "rows"), _arrays.size_t(cols, "cols")), np.uint8)
+    out = _arrays.empty((_arrays.size_t(rows, "rows"), _arrays.size_t(cols, "cols")), np.uint8)
     context = cpu()
     _abi.call(
         "unswizzle_scales", context.handle, rows, cols, source.ctypes.data, source.nbytes, out.ctypes.data, cols, None

@@ -106,7 +106,7 @@ class _Step:
             offset=_arrays.unsigned(offset, 64, "offset"),
         )
         self.context = cpu()
-        self.workspace = np.empty(0, np.uint8)
+        self.workspace = _arrays.workspace(0)
 
     def reserve(self, tokens: int, in_features: int, out_features: int, dtype: np.dtype[Any]) -> None:
         """Give the workspace that each of the three products needs."""
@@ -115,7 +115,7 @@ class _Step:
             "linear_workspace", self.context.handle, ctypes.byref(self.desc), tokens, in_features, out_features,
             _arrays.dtype_number(dtype), ctypes.byref(need),
         )  # fmt: skip
-        self.workspace = np.empty(need.value, np.uint8)
+        self.workspace = _arrays.workspace(need.value)
         if need.value:
             self.desc.workspace, self.desc.workspace_bytes = self.workspace.ctypes.data, need.value
 
@@ -141,7 +141,7 @@ def linear(
         x: float32, float16 or bfloat16 [tokens, in].
         w: likewise [out, in].
         recipe: a name or a `Recipe`.
-        seed, offset: key and number of the draw. Use another offset for each layer and step.
+        seed, offset: key and number of the draw, below 2^64 and 2^60. Use another offset for each layer and step.
         bias: float32, float16 or bfloat16 [out].
         out_dtype: type of y; None is that of x.
 
@@ -160,7 +160,7 @@ def linear(
         _same("out", bias.shape[1], "bias", w.shape[0], "w")
     step = _Step(recipe, seed, offset)
     step.reserve(x.shape[0], x.shape[1], w.shape[0], x.dtype)
-    y = np.empty((x.shape[0], w.shape[0]), x.dtype if out_dtype is None else _arrays.output_dtype(out_dtype, "out_dtype"))
+    y = _arrays.empty((x.shape[0], w.shape[0]), x.dtype if out_dtype is None else _arrays.output_dtype(out_dtype, "out_dtype"))
     step.run("fprop", x, w, bias, y)
     return y
 
@@ -217,9 +217,9 @@ def linear_backward(
     _same("in", x.shape[1], "x", w.shape[1], "w")
     step = _Step(recipe, seed, offset)
     step.reserve(x.shape[0], x.shape[1], w.shape[0], x.dtype)
-    dx = np.empty(x.shape, dy.dtype)
+    dx = _arrays.empty(x.shape, dy.dtype)
     if dw is None:
-        out: Array = np.empty(w.shape, _arrays.output_dtype(dw_dtype, "dw_dtype"))
+        out: Array = _arrays.empty(w.shape, _arrays.output_dtype(dw_dtype, "dw_dtype"))
     else:
         usable = isinstance(dw, np.ndarray) and dw.dtype == np.float32 and dw.dtype.isnative
         if not (usable and dw.shape == w.shape and dw.flags.c_contiguous and dw.flags.writeable and dw.flags.aligned):

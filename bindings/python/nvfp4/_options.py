@@ -84,6 +84,8 @@ class Options:
         fmt = _names.number(_names.FORMAT, self.format, "format")
         select = _names.number(_names.SELECT, self.select, "select")
         chain = self.chain or ("te" if select == 0 else "div6")
+        if select and chain == "te":
+            raise ArgumentError(f"chain 'te' is named with select {self.select!r}, which takes 'div6' (or 'single')")
         hadamard = unsigned(self.hadamard, 32, "hadamard")
         signs, words = sign_fields(self.sign_mask, hadamard)
         if hadamard == 0 and self.sign_mask is not None:

@@ -63,7 +63,7 @@ class _Call:
             "quantize_sizes", context.handle, ctypes.byref(self.desc), rows, cols, dtype, self.copies,
             ctypes.byref(self.sizes),
         )  # fmt: skip
-        self.workspace = np.empty(self.sizes.workspace_bytes, np.uint8)
+        self.workspace = _arrays.workspace(self.sizes.workspace_bytes)
         if self.workspace.size:
             self.desc.workspace = self.workspace.ctypes.data
             self.desc.workspace_bytes = self.workspace.size
@@ -105,9 +105,9 @@ class _Output:
     """Buffers of one copy."""
 
     def __init__(self, sizes: _abi.Sizes, side: str) -> None:
-        self.codes = np.empty(getattr(sizes, side + "_codes_bytes"), np.uint8)
-        self.scales = np.empty(getattr(sizes, side + "_scales_bytes"), np.uint8)
-        self.amax = np.empty(getattr(sizes, side + "_amax_count"), np.float32)
+        self.codes = _arrays.empty(getattr(sizes, side + "_codes_bytes"), np.uint8)
+        self.scales = _arrays.empty(getattr(sizes, side + "_scales_bytes"), np.uint8)
+        self.amax = _arrays.empty(getattr(sizes, side + "_amax_count"), np.float32)
         self.desc = _abi.Quantized(
             codes=self.codes.ctypes.data,
             codes_bytes=self.codes.nbytes,
@@ -292,7 +292,7 @@ def amax(
     count = getattr(call.sizes, side + "_amax_count")
     if count == 0:
         raise ArgumentError(f"format {row.format!r} with chain {row.chain!r} has no amax")
-    out = np.empty(count, np.float32)
+    out = _arrays.empty(count, np.float32)
     pointers = (out.ctypes.data, None) if axis == "row" else (None, out.ctypes.data)
     _abi.call(
         "amax", context.handle, ctypes.byref(call.desc), ctypes.byref(_arrays.matrix(x)), *pointers, None

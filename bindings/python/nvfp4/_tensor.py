@@ -175,7 +175,7 @@ class QuantizedTensor:
             DtypeError: another `dtype`, or bfloat16 without the package ml_dtypes.
         """
         shape = (self.cols, self.rows) if transpose else (self.rows, self.cols)
-        out = np.empty(shape, _arrays.output_dtype(dtype))
+        out = _arrays.empty(shape, _arrays.output_dtype(dtype))
         context = cpu()
         _abi.call(
             "dequantize", context.handle, ctypes.byref(self.to_c()), int(transpose),
