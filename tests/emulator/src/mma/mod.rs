@@ -12,7 +12,7 @@
 //! | `mma.sync` s8, u8 | [`sync::mma_sync_int`]`(m, k, a_signed, b_signed, sat, a, b, c)` |
 //! | `mma.sync ... block_scale` | [`sync::mma_sync_block_scale`]`(&BlockScale, a, b, c, sfa, sfa_sel, sfb, sfb_sel)` |
 //! | `wgmma.mma_async` | [`wgmma::wgmma`]`(&Wgmma, a, b_desc, smem, acc)` |
-//! | `tcgen05.mma` | [`umma::umma`]`(&Umma, args, &mut [CtaMemory])` |
+//! | shared-memory matrix descriptors | [`desc::MatrixDesc`] |
 //!
 //! Arithmetic by itself, one output element at a time: [`arith::dot_add`] (dense),
 //! [`arith::block_scaled_dot_add`] (mxf4, mxf4nvf4), [`arith::scaled_dot_add`]
@@ -45,7 +45,9 @@
 //! published model leaves that open).
 
 pub mod arith;
+pub mod desc;
 pub mod sync;
+pub mod wgmma;
 
 #[cfg(test)]
 mod golden;
