@@ -2,6 +2,7 @@
 
 mod data;
 mod errors;
+mod gemm;
 mod quantize;
 mod sharding;
 mod stochastic;
