@@ -94,9 +94,9 @@ fn declared_functions() -> Vec<String> {
 }
 
 fn shared_library() -> PathBuf {
-    // target/<profile>/deps/abi-<hash> -> target/<profile>/libnvfp4.so
+    // Beside target/<profile>/deps/abi-<hash>: the one that this test run made. `cargo test` leaves an older one that
+    // may lie in target/<profile> as it was.
     let mut dir = std::env::current_exe().unwrap();
-    dir.pop();
     dir.pop();
     let path = dir.join("libnvfp4.so");
     assert!(path.exists(), "{} was not built", path.display());

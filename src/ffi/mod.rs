@@ -13,6 +13,8 @@ mod gemm;
 mod hadamard;
 mod linear;
 mod log;
+#[cfg(feature = "panic-test")]
+mod panic_test;
 mod quantize;
 mod read;
 mod recipe;

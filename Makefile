@@ -1,0 +1,68 @@
+# libnvfp4. The two that matter: `make demo` trains a small GPT in 4 bits, `make test` runs everything.
+# Needed: Rust, Python 3.11 or newer (with venv), gcc and g++. What else is needed is brought from PyPI into .venv*,
+# at the versions in tests/requirements*.txt; nothing is installed outside this folder except by `make install`.
+
+PREFIX ?= /usr/local
+PYTHON ?= python3
+# 1: with the CUDA backend (its compiler comes from PyPI into .venv-cuda). 0: a library for CPUs only.
+CUDA ?= 0
+
+CARGO ?= cargo
+VENV := .venv
+PY := $(VENV)/bin/python
+CMAKE := $(shell command -v cmake || echo $(CURDIR)/$(VENV)/bin/cmake)
+FEATURES := --no-default-features $(if $(filter 1,$(CUDA)),--features cuda)
+TOOLS := $(VENV)/ready $(if $(filter 1,$(CUDA)),.venv-cuda/ready)
+export CMAKE CUDA
+ifeq ($(CUDA)$(NVCC),1)
+export NVCC = $(shell ls -d $(CURDIR)/.venv-cuda/lib/python3*/site-packages/nvidia/cu13/bin/nvcc 2>/dev/null | head -n 1)
+endif
+
+.PHONY: help lib demo test bench wheel install test-gpu clean
+help:
+	@sed -n '1,4s/^# //p' Makefile
+	@echo "targets: demo, test, bench, wheel, install PREFIX=, test-gpu, lib, clean; CUDA=1 adds the CUDA backend"
+
+$(VENV)/ready: tests/requirements.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is not Python 3.11 or newer: set PYTHON="; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install -q --disable-pip-version-check -r tests/requirements.txt
+	touch $@
+
+.venv-cuda/ready: tests/requirements-cuda.txt
+	$(PYTHON) -m venv .venv-cuda
+	.venv-cuda/bin/python -m pip install -q --disable-pip-version-check -r tests/requirements-cuda.txt
+	touch $@
+
+lib: $(TOOLS)
+	$(CARGO) build --release --lib --locked $(FEATURES)
+
+# The library as a user has it, in build/prefix.
+build/prefix: lib
+	@mkdir -p build
+	@$(CMAKE) -S cmake -B build/cmake -DNVFP4_PREBUILT=target/release -DCMAKE_INSTALL_LIBDIR=lib > build/cmake.log 2>&1 || { cat build/cmake.log; exit 1; }
+	@$(CMAKE) --install build/cmake --prefix build/prefix > /dev/null
+.PHONY: build/prefix
+
+build/examples/trainer: build/prefix
+	$(CMAKE) -S examples -B build/examples -DCMAKE_PREFIX_PATH=$(CURDIR)/build/prefix
+	$(CMAKE) --build build/examples
+.PHONY: build/examples/trainer
+
+demo: build/examples/trainer
+	build/examples/trainer --out out
+test:
+	@$(MAKE) --no-print-directory build/examples/trainer
+	@$(PY) tests/run.py
+bench: $(TOOLS)
+	$(CARGO) bench --locked $(FEATURES)
+wheel: lib
+	NVFP4_PREBUILT=$(CURDIR)/target/release/libnvfp4.so $(PY) -m build --wheel --no-isolation --outdir dist bindings/python
+install: lib
+	$(CMAKE) -S cmake -B build/install -DNVFP4_PREBUILT=target/release
+	$(CMAKE) --install build/install --prefix $(PREFIX)
+test-gpu:
+	@test -x tests/gpu/run.sh || { echo "there are no GPU tests in this version"; exit 1; }
+	tests/gpu/run.sh
+clean:
+	rm -rf target build dist out .venv .venv-cuda tests/emulator/target

@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""Runs every test of the project, prints one line a step and one line for everything that is skipped, and ends with
+"N passed, N failed".
+
+    make test                       # all
+    python3 tests/run.py --list     # the steps
+    python3 tests/run.py rust c     # some of them
+
+Output of a step is in build/test/<step>.log, and on the screen when the step fails.
+"""
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+LOGS = ROOT / "build" / "test"
+PREFIX = ROOT / "build" / "prefix"
+CONSUMER = ROOT / "build" / "consumer"
+PYTHON = str(ROOT / ".venv" / "bin" / "python")
+CMAKE = os.environ.get("CMAKE") or shutil.which("cmake") or str(ROOT / ".venv" / "bin" / "cmake")
+FEATURES = ["--no-default-features"] + (["--features", "cuda"] if os.environ.get("CUDA") == "1" else [])
+EMULATOR = ["--manifest-path", "tests/emulator/Cargo.toml"]
+
+# How the tools that run here tell their numbers: (passed, failed) from one line.
+COUNTS = [
+    (re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed;"), lambda m: (int(m[1]), int(m[2]))),
+    (re.compile(r"Summary \[.*tests? run: (\d+) passed(?:.*?, (\d+) failed)?"), lambda m: (int(m[1]), int(m[2] or 0))),
+    (re.compile(r"(\d+) tests failed out of (\d+)"), lambda m: (int(m[2]) - int(m[1]), int(m[1]))),
+    (re.compile(r"^(?:=+ )?(?:(\d+) failed, )?(\d+) passed.* in [\d.]+s"), lambda m: (int(m[2]), int(m[1] or 0))),
+    (re.compile(r"^[\w-]+: (\d+) passed, (\d+) failed$"), lambda m: (int(m[1]), int(m[2]))),
+]
+ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclasses.dataclass
+class Step:
+    """Commands run one after the other; the step fails with the first that does. `missing` is why it can't run."""
+
+    name: str
+    commands: list
+    missing: str = ""
+    env: dict = dataclasses.field(default_factory=dict)
+
+
+def have(*command):
+    return subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+
+
+def rust_tests(*where):
+    """nextest when it is there (doc tests are cargo's own in any case), else cargo test."""
+    if have("cargo", "nextest", "--version"):
+        return [["cargo", "nextest", "run", "--locked", "--no-fail-fast", "--success-output", "final", *where],
+                ["cargo", "test", "--locked", "--doc", *where]]
+    return [["cargo", "test", "--locked", "--no-fail-fast", *where, "--", "--show-output"]]
+
+
+def steps():
+    fmt = "" if have("cargo", "fmt", "--version") else "rustfmt is not installed, so the format was not checked"
+    clippy = "" if have("cargo", "clippy", "--version") else "clippy is not installed, so the lints were not run"
+    yield Step("format", [["cargo", "fmt", "--check"], ["cargo", "fmt", *EMULATOR, "--check"]], fmt)
+    yield Step("lints", [["cargo", "clippy", "--locked", "--all-targets", *FEATURES, "--", "-D", "warnings"],
+                         ["cargo", "clippy", "--locked", *EMULATOR, "--all-targets", "--", "-D", "warnings"]], clippy)
+    yield Step("licences", [[sys.executable, "tests/licences.py"]])
+    yield Step("rust", rust_tests(*FEATURES))
+    yield Step("emulator", rust_tests(*EMULATOR))
+    yield Step("headers", [["sh", "tests/c/headers.sh", str(PREFIX / "include")]])
+    yield Step("c", [
+        [CMAKE, "-S", "tests/c", "-B", str(CONSUMER), f"-DCMAKE_PREFIX_PATH={PREFIX}"],
+        [CMAKE, "--build", str(CONSUMER), "--parallel", "2"],
+        [str(pathlib.Path(CMAKE).resolve().parent / "ctest"), "--test-dir", str(CONSUMER), "--output-on-failure", "--timeout", "600"],
+    ])
+    yield Step("panic", [["sh", "tests/c/panic.sh", str(ROOT / "build" / "panic")]])
+    yield Step("valgrind", [["sh", "tests/c/valgrind.sh", str(CONSUMER)]])
+    yield Step("cmake", [
+        [CMAKE, "-S", "cmake", "-B", "build/cmake-cargo", "-DNVFP4_CUDA=" + ("ON" if os.environ.get("CUDA") == "1" else "OFF")],
+        [CMAKE, "--build", "build/cmake-cargo"],
+        [CMAKE, "--install", "build/cmake-cargo", "--prefix", "build/cmake-cargo/prefix"],
+        ["sh", "tests/c/relocate.sh", str(PREFIX), "build/relocate"],
+    ], env={"CMAKE": CMAKE})
+    wheel_env = {"NVFP4_PREBUILT": str(ROOT / "target" / "release" / "libnvfp4.so"), "NVFP4_TEST_INSTALLED": "1"}
+    yield Step("wheel", [
+        ["rm", "-rf", "build/wheel"],
+        [PYTHON, "-m", "build", "--wheel", "--no-isolation", "--outdir", "build/wheel", "bindings/python"],
+        ["sh", "-c", f"{PYTHON} -m pip install -q --disable-pip-version-check --no-deps --force-reinstall build/wheel/*.whl"],
+    ], env=wheel_env)
+    yield Step("python", [[PYTHON, "-m", "pytest", "-q", "-rs", "tests/python"]], env=wheel_env)
+    yield Step("types", [[PYTHON, "-m", "mypy", "--config-file", "bindings/python/pyproject.toml", "bindings/python/nvfp4"]])
+    yield Step("readme", [[PYTHON, "tests/readme.py", str(PREFIX), "build/readme"]], env={"CMAKE": CMAKE})
+    yield Step("demo", [["sh", "tests/demo.sh", "build/examples/trainer", "build/demo"]])
+
+
+def run(step):
+    """Runs one step: (passed, failed)."""
+    if step.missing:
+        print(f"SKIPPED: {step.missing}", flush=True)
+        return 0, 0
+    LOGS.mkdir(parents=True, exist_ok=True)
+    log = LOGS / f"{step.name}.log"
+    start = time.monotonic()
+    code = 0
+    with log.open("w") as out:
+        for command in step.commands:
+            print("$", " ".join(command), file=out, flush=True)
+            code = subprocess.run(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                                  env={**os.environ, **step.env}).returncode
+            if code:
+                print(f"exit status {code}", file=out)
+                break
+    lines = [ESCAPES.sub("", line) for line in log.read_text(errors="replace").splitlines()]
+    passed = failed = 0
+    for line in lines:
+        for pattern, count in COUNTS:
+            if match := pattern.search(line):
+                numbers = count(match)
+                passed, failed = passed + numbers[0], failed + numbers[1]
+                break
+        if line.lstrip().startswith("SKIPPED"):
+            print(line.strip())
+    if code and not failed:
+        failed = 1
+    if not code and not passed and not failed:
+        passed = 1  # a tool that does not count: it passed
+    if code:
+        print("\n".join(lines[-80:]))
+    print(f"{'FAILED' if failed else 'ok'}: {step.name}, {passed} passed, {failed} failed, {time.monotonic() - start:.0f} s", flush=True)
+    return passed, failed
+
+
+def gpu_currency():
+    """One line: whether the last run on a GPU was of the kernels that are here."""
+    files = subprocess.run(["git", "ls-files", "kernels", "src/cuda"], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    if not files:
+        return "GPU: there are no kernels in this version"
+    sums = "".join(f"{hashlib.sha256((ROOT / name).read_bytes()).hexdigest()}  {name}\n" for name in sorted(files))
+    now = hashlib.sha256(sums.encode()).hexdigest()
+    last = ROOT / "tests" / "gpu" / "last_run.json"
+    if not last.is_file():
+        return f"SKIPPED: the kernels have not run on a GPU (no tests/gpu/last_run.json); their hash is {now}"
+    if now in last.read_text():
+        record = json.loads(last.read_text())
+        device = record.get("device", "a GPU") if isinstance(record, dict) else "a GPU"
+        return f"GPU: the last run, on {device}, was of these kernels"
+    return f"SKIPPED: kernels/ or src/cuda changed since the last run on a GPU; their hash is now {now}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("steps", nargs="*", help="names of the steps to run; none: all")
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+    todo = list(steps())
+    if options.list:
+        print("\n".join(step.name for step in todo))
+        return 0
+    unknown = set(options.steps) - {step.name for step in todo}
+    if unknown:
+        parser.error(f"no such step: {', '.join(sorted(unknown))}")
+    passed = failed = 0
+    start = time.monotonic()
+    for step in todo:
+        if not options.steps or step.name in options.steps:
+            numbers = run(step)
+            passed, failed = passed + numbers[0], failed + numbers[1]
+    print(gpu_currency())
+    print(f"took {(time.monotonic() - start) / 60:.1f} minutes")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
