@@ -16,11 +16,15 @@
 #[allow(missing_docs)]
 pub mod abi;
 pub mod context;
+#[allow(missing_docs)]
+pub mod cpu;
 pub mod error;
 #[allow(missing_docs)]
 pub mod ffi;
 mod log;
 pub mod numerics;
+#[allow(missing_docs)]
+pub mod plan;
 
 pub use context::Context;
 pub use error::{Error, Result};

@@ -1,0 +1,138 @@
+//! The CPU backend: `run(plan)` for each operation, tiles spread over threads. Results are the same bytes at every
+//! thread count, because a tile's result depends on nothing outside it (but the amax of its domains, a maximum).
+//!
+//! How an instruction set joins: each operation splits its work into tiles, and a tile's work is one function of
+//! `Kernels`. The scalar table (`SCALAR`) is always complete. A faster table is a sibling (cpu/avx512/, ...) that starts
+//! from `..SCALAR` and replaces entries; an entry that does not handle some options calls the scalar one for them. Every
+//! entry must equal the scalar one, byte for byte. `Kernels::detect` chooses at run time, once a context.
+//!
+//! Tiles: `rows` and `cols` are ranges of the source (quantize, hadamard), of x (dequantize) or of D (gemm). Both start
+//! at multiples of 128, or, where only whole rows matter (a rowwise copy, dequantize), `rows` starts at a multiple of
+//! 32. Tiles of one call never share an output byte, except amax, which is a maximum by atomic operations.
+
+mod decode;
+mod dequantize;
+mod encode;
+mod gemm;
+mod gemm_elements;
+mod hadamard;
+mod panel;
+pub mod pool;
+mod quantize;
+mod scales;
+mod stats;
+mod transpose;
+
+use std::ops::Range;
+
+use crate::plan::{
+    DequantizePlan, GemmPlan, HadamardPlan, QuantizePlan, ScalesPlan, TransposePlan,
+};
+use crate::Result;
+use pool::Pool;
+
+pub use gemm::{GemmScratch, Product};
+
+/// Part of a matrix.
+#[derive(Clone, Debug)]
+pub struct Tile {
+    pub rows: Range<usize>,
+    pub cols: Range<usize>,
+}
+
+/// What an instruction set does. Each function's contract is that of the scalar one of that name.
+#[derive(Clone, Copy)]
+pub struct Kernels {
+    pub name: &'static str,
+    /// Raises `out.amax` of each copy without a given amax to the maximum over the tile (`quantize::raise`).
+    pub amax_tile: fn(&QuantizePlan, &Tile),
+    /// Writes the codes and scale bytes of each copy that stand for the tile; returns how many scaled magnitudes
+    /// exceeded 6 (counted in the copy that statistics are of), or 0 if no statistics are wanted.
+    pub quantize_tile: fn(&QuantizePlan, &Tile) -> u64,
+    pub dequantize_tile: fn(&DequantizePlan, &Tile),
+    pub hadamard_tile: fn(&HadamardPlan, &Tile),
+    /// Writes the accumulators (mode BLOCK) of D's tile to `scratch.acc`, rows `gemm::TILE_COLS` apart.
+    pub gemm_tile: fn(&Product, &Tile, &mut GemmScratch),
+}
+
+/// Plain Rust.
+pub const SCALAR: Kernels = Kernels {
+    name: "scalar",
+    amax_tile: quantize::amax_tile,
+    quantize_tile: quantize::quantize_tile,
+    dequantize_tile: dequantize::dequantize_tile,
+    hadamard_tile: hadamard::hadamard_tile,
+    gemm_tile: gemm::gemm_tile,
+};
+
+impl Kernels {
+    /// The fastest table that this processor can run.
+    pub fn detect() -> Kernels {
+        SCALAR
+    }
+}
+
+/// The CPU as a context sees it.
+pub struct Cpu {
+    pub(crate) pool: Pool,
+    pub(crate) kernels: Kernels,
+}
+
+impl Cpu {
+    /// `threads` of one call, caller included; 0 = as many as the process may use.
+    pub fn new(threads: usize) -> Cpu {
+        Cpu {
+            pool: Pool::new(threads),
+            kernels: Kernels::detect(),
+        }
+    }
+
+    /// The instruction set in use.
+    pub fn isa(&self) -> &'static str {
+        self.kernels.name
+    }
+
+    pub fn threads(&self) -> usize {
+        self.pool.threads()
+    }
+
+    /// Fills `out.amax` of each copy; nothing else of `out` is touched.
+    pub fn amax(&self, plan: &QuantizePlan) -> Result<()> {
+        quantize::amax(self, plan);
+        Ok(())
+    }
+
+    pub fn quantize(&self, plan: &QuantizePlan) -> Result<()> {
+        quantize::run(self, plan);
+        Ok(())
+    }
+
+    pub fn dequantize(&self, plan: &DequantizePlan) -> Result<()> {
+        dequantize::run(self, plan);
+        Ok(())
+    }
+
+    pub fn transpose(&self, plan: &TransposePlan) -> Result<()> {
+        transpose::run(self, plan);
+        Ok(())
+    }
+
+    pub fn hadamard(&self, plan: &HadamardPlan) -> Result<()> {
+        hadamard::run(self, plan);
+        Ok(())
+    }
+
+    pub fn swizzle(&self, plan: &ScalesPlan) -> Result<()> {
+        scales::swizzle(self, plan);
+        Ok(())
+    }
+
+    pub fn unswizzle(&self, plan: &ScalesPlan) -> Result<()> {
+        scales::unswizzle(self, plan);
+        Ok(())
+    }
+
+    pub fn gemm(&self, plan: &GemmPlan) -> Result<()> {
+        gemm::run(self, plan)
+    }
+}
