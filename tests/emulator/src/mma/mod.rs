@@ -12,6 +12,7 @@
 //! | `mma.sync` s8, u8 | [`sync::mma_sync_int`]`(m, k, a_signed, b_signed, sat, a, b, c)` |
 //! | `mma.sync ... block_scale` | [`sync::mma_sync_block_scale`]`(&BlockScale, a, b, c, sfa, sfa_sel, sfb, sfb_sel)` |
 //! | `wgmma.mma_async` | [`wgmma::wgmma`]`(&Wgmma, a, b_desc, smem, acc)` |
+//! | `tcgen05.mma` | [`umma::umma`]`(&Umma, &UmmaArgs, &mut [CtaMemory])`, with [`idesc::InstrDesc`] |
 //! | shared-memory matrix descriptors | [`desc::MatrixDesc`] |
 //!
 //! Arithmetic by itself, one output element at a time: [`arith::dot_add`] (dense),
@@ -46,7 +47,9 @@
 
 pub mod arith;
 pub mod desc;
+pub mod idesc;
 pub mod sync;
+pub mod umma;
 pub mod wgmma;
 
 #[cfg(test)]
