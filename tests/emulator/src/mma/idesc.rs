@@ -277,7 +277,7 @@ impl InstrDesc {
             (1, true, _) | (1, false, 64) => 8,
             _ => 16,
         };
-        if d.n < step || d.n > 256 || d.n % step != 0 {
+        if d.n < step || d.n > 256 || !d.n.is_multiple_of(step) {
             return f.fail(format!(
                 "N of {} with M of {} and cta_group::{cta_group} must be a multiple of {step} up to 256",
                 d.n, d.m

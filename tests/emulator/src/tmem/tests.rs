@@ -109,7 +109,8 @@ fn filled() -> TensorMemory {
 fn register_maps_of_every_shape() {
     let t = filled();
     // Each case: shape, repetitions, start lane, then (thread, register, lane, column).
-    let cases: [(Shape, u32, u32, &[(usize, usize, u32, u32)]); 5] = [
+    type Places = &'static [(usize, usize, u32, u32)];
+    let cases: [(Shape, u32, u32, Places); 5] = [
         (
             Shape::S32x32b,
             8,
