@@ -15,6 +15,10 @@
 //! | `tcgen05.mma` | [`umma::umma`]`(&Umma, &UmmaArgs, &mut [CtaMemory])`, with [`idesc::InstrDesc`] |
 //! | shared-memory matrix descriptors | [`desc::MatrixDesc`] |
 //!
+//! Glue between these functions and the interpreter (registers, proxies, mbarriers) belongs
+//! in `exec/mma_ops.rs`, `exec/tma_ops.rs` and `lower/tensor.rs`; it is written from this
+//! side, against the hooks of the same names, as soon as the interpreter stands on main.
+//!
 //! Arithmetic by itself, one output element at a time: [`arith::dot_add`] (dense),
 //! [`arith::block_scaled_dot_add`] (mxf4, mxf4nvf4), [`arith::scaled_dot_add`]
 //! (mxf8f6f4).
