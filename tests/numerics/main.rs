@@ -1,6 +1,7 @@
 //! Properties of the numerics contract, held by the scalar reference.
 
 mod data;
+mod digests;
 mod errors;
 mod gemm;
 mod quantize;
