@@ -1,28 +1,55 @@
-//! Where calls run: the CPU, or one CUDA device. The only place that chooses a backend.
+//! Where calls run: the CPU, or one CUDA device. The only place that chooses a backend; plans before it runs.
+
+use std::ffi::c_void;
 
 use crate::abi::*;
+use crate::cpu::Cpu;
+use crate::numerics::ScaleLayout;
+use crate::plan::{
+    self, Buffers, Device, GemmRequest, HadamardRequest, Matrix, QuantizeRequest, Quantized, Source,
+};
+use crate::plan::{GemmOutput, GemmPlan, QuantizePlan, ScalesPlan};
 use crate::{log, Error, Result};
 
 /// A device to run on. Safe to use from many threads at once.
 pub struct Context {
-    threads: usize,
+    backend: Backend,
 }
 
+enum Backend {
+    Cpu(Cpu),
+}
+
+/// The stream of a call: NULL on the CPU.
+pub type Stream = *mut c_void;
+
 impl Context {
-    pub(crate) fn from_desc(desc: Option<&nvfp4_context_desc>) -> Result<Context> {
+    /// The CPU, `threads` of it in one call, caller included; 0 = as many as the process may use.
+    pub fn cpu(threads: usize) -> Context {
         log::read_environment();
-        let device = desc.map_or(NVFP4_DEVICE_CPU, |d| d.device);
-        let threads = desc.map_or(0, |d| d.threads) as usize;
-        if let Some(desc) = desc {
-            if desc.reserved != 0 {
-                return Err(Error::InvalidArgument(format!(
-                    "desc.reserved is {}, want 0",
-                    desc.reserved
-                )));
-            }
+        let cpu = Cpu::new(threads);
+        log::plan(|| format!("context: cpu, {}, {} threads", cpu.isa(), cpu.threads()));
+        Context {
+            backend: Backend::Cpu(cpu),
         }
-        match device {
-            NVFP4_DEVICE_CPU => Ok(Context { threads }),
+    }
+
+    pub(crate) fn from_desc(desc: Option<&nvfp4_context_desc>) -> Result<Context> {
+        let Some(desc) = desc else {
+            return Ok(Context::cpu(0));
+        };
+        if desc.reserved != 0 {
+            return Err(Error::InvalidArgument(format!(
+                "desc.reserved is {}, want 0",
+                desc.reserved
+            )));
+        }
+        match desc.device {
+            NVFP4_DEVICE_CPU if desc.ordinal != 0 => Err(Error::NoDevice(format!(
+                "desc.ordinal is {}, there is one CPU, 0",
+                desc.ordinal
+            ))),
+            NVFP4_DEVICE_CPU => Ok(Context::cpu(desc.threads as usize)),
             NVFP4_DEVICE_CUDA => Err(Error::NoDevice(
                 "this build of libnvfp4 has no CUDA backend (cargo feature `cuda`)".into(),
             )),
@@ -32,8 +59,203 @@ impl Context {
         }
     }
 
-    /// CPU threads of one call, caller included.
-    pub fn threads(&self) -> usize {
-        self.threads
+    /// The kind of memory that the buffers of this context's calls are in.
+    pub fn device(&self) -> Device {
+        match &self.backend {
+            Backend::Cpu(_) => Device::Cpu,
+        }
+    }
+
+    /// What calls run on, in words: "cpu (scalar, 2 threads)".
+    pub fn describe(&self) -> String {
+        match &self.backend {
+            Backend::Cpu(cpu) => format!("cpu ({}, {} threads)", cpu.isa(), cpu.threads()),
+        }
+    }
+
+    /// Alignment that a workspace must have.
+    pub fn workspace_alignment(&self) -> usize {
+        match &self.backend {
+            Backend::Cpu(_) => 16,
+        }
+    }
+
+    fn check_stream(&self, stream: Stream) -> Result<()> {
+        if self.device() == Device::Cpu && !stream.is_null() {
+            return Err(Error::InvalidArgument(format!(
+                "stream is {stream:p}, want NULL for a CPU context"
+            )));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn amax(
+        &self,
+        request: &QuantizeRequest,
+        x: Matrix,
+        rowwise: *mut f32,
+        columnwise: *mut f32,
+        stream: Stream,
+    ) -> Result<()> {
+        self.check_stream(stream)?;
+        let request = QuantizeRequest {
+            rowwise_amax: std::ptr::null(),
+            columnwise_amax: std::ptr::null(),
+            stats: std::ptr::null_mut(),
+            ..*request
+        };
+        let only_amax = |amax: *mut f32| {
+            (!amax.is_null()).then(|| Buffers {
+                amax,
+                ..Buffers::shape_only()
+            })
+        };
+        let (rowwise, columnwise) = (only_amax(rowwise), only_amax(columnwise));
+        let plan = plan::quantize::plan(
+            &request,
+            self.device(),
+            Source::Matrix(x),
+            rowwise.as_ref(),
+            columnwise.as_ref(),
+        )?;
+        if let Some(copy) = plan.copies().find(|c| !c.out.has_amax()) {
+            return Err(Error::InvalidArgument(format!(
+                "the {} copy ({}) has no amax",
+                if copy.columnwise {
+                    "columnwise"
+                } else {
+                    "rowwise"
+                },
+                plan::view::describe(copy.out.format)
+            )));
+        }
+        match &self.backend {
+            Backend::Cpu(cpu) => cpu.amax(&plan),
+        }
+    }
+
+    /// Plans and runs; the plan says what the copies became.
+    pub(crate) fn quantize(
+        &self,
+        request: &QuantizeRequest,
+        x: Source,
+        rowwise: Option<&Buffers>,
+        columnwise: Option<&Buffers>,
+        stream: Stream,
+    ) -> Result<QuantizePlan> {
+        self.check_stream(stream)?;
+        let plan = plan::quantize::plan(request, self.device(), x, rowwise, columnwise)?;
+        match &self.backend {
+            Backend::Cpu(cpu) => cpu.quantize(&plan)?,
+        }
+        Ok(plan)
+    }
+
+    /// Scratch bytes of `quantize`.
+    pub(crate) fn quantize_workspace(&self, _plan: &QuantizePlan) -> usize {
+        match &self.backend {
+            Backend::Cpu(_) => 0,
+        }
+    }
+
+    pub(crate) fn dequantize(
+        &self,
+        x: Quantized,
+        transpose: bool,
+        out: Matrix,
+        stream: Stream,
+    ) -> Result<()> {
+        self.check_stream(stream)?;
+        let plan = plan::dequantize::plan(x, transpose, out)?;
+        match &self.backend {
+            Backend::Cpu(cpu) => cpu.dequantize(&plan),
+        }
+    }
+
+    /// The transposed matrix's description.
+    pub(crate) fn transpose(
+        &self,
+        x: Quantized,
+        layout: ScaleLayout,
+        out: &Buffers,
+        stream: Stream,
+    ) -> Result<Quantized> {
+        self.check_stream(stream)?;
+        let plan = plan::transpose::plan(x, layout, out)?;
+        match &self.backend {
+            Backend::Cpu(cpu) => cpu.transpose(&plan)?,
+        }
+        Ok(plan.out)
+    }
+
+    pub(crate) fn hadamard(
+        &self,
+        request: &HadamardRequest,
+        x: Matrix,
+        y: Matrix,
+        stream: Stream,
+    ) -> Result<()> {
+        self.check_stream(stream)?;
+        let plan = plan::hadamard::plan(request, x, y)?;
+        match &self.backend {
+            Backend::Cpu(cpu) => cpu.hadamard(&plan),
+        }
+    }
+
+    pub(crate) fn swizzle(&self, plan: &ScalesPlan, stream: Stream) -> Result<()> {
+        self.check_stream(stream)?;
+        match &self.backend {
+            Backend::Cpu(cpu) => cpu.swizzle(plan),
+        }
+    }
+
+    pub(crate) fn unswizzle(&self, plan: &ScalesPlan, stream: Stream) -> Result<()> {
+        self.check_stream(stream)?;
+        match &self.backend {
+            Backend::Cpu(cpu) => cpu.unswizzle(plan),
+        }
+    }
+
+    pub(crate) fn plan_gemm(
+        &self,
+        request: &GemmRequest,
+        a: Quantized,
+        b: Quantized,
+        c: Option<Matrix>,
+        d: Option<Matrix>,
+    ) -> Result<GemmPlan> {
+        let plan = plan::gemm::plan(request, self.device(), a, b, c, d)?;
+        match &self.backend {
+            Backend::Cpu(cpu) => cpu.supports_gemm(&plan)?,
+        }
+        Ok(plan)
+    }
+
+    /// Scratch bytes of `gemm`.
+    pub(crate) fn gemm_workspace(&self, _plan: &GemmPlan) -> usize {
+        match &self.backend {
+            Backend::Cpu(_) => 0,
+        }
+    }
+
+    /// What a quantized D became, if D is quantized.
+    pub(crate) fn gemm(
+        &self,
+        request: &GemmRequest,
+        a: Quantized,
+        b: Quantized,
+        c: Option<Matrix>,
+        d: Option<Matrix>,
+        stream: Stream,
+    ) -> Result<Option<Quantized>> {
+        self.check_stream(stream)?;
+        let plan = self.plan_gemm(request, a, b, c, d)?;
+        match &self.backend {
+            Backend::Cpu(cpu) => cpu.gemm(&plan)?,
+        }
+        Ok(match plan.d {
+            GemmOutput::Quantized(copy) => Some(copy.out),
+            GemmOutput::Matrix(_) => None,
+        })
     }
 }

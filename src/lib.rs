@@ -21,10 +21,13 @@ pub mod cpu;
 pub mod error;
 #[allow(missing_docs)]
 pub mod ffi;
+#[allow(missing_docs)]
+pub mod linear;
 mod log;
 pub mod numerics;
 #[allow(missing_docs)]
 pub mod plan;
+pub mod recipe;
 
 pub use context::Context;
 pub use error::{Error, Result};

@@ -15,7 +15,7 @@ use crate::plan::{CopyPlan, QuantizePlan, Seed};
 pub fn host_seed(seed: Seed) -> (u64, u64) {
     match seed {
         Seed::Host(seed, offset) => (seed, offset),
-        Seed::Device(_) => unreachable!("a CPU context reads the seed before planning"),
+        Seed::Device(..) => unreachable!("a CPU context reads the seed before planning"),
     }
 }
 

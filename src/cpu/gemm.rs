@@ -59,7 +59,8 @@ pub fn is_elementwise(a: &Quantized, b: &Quantized) -> bool {
     a.format == Format::Bf16 || b.format == Format::Bf16
 }
 
-pub fn run(cpu: &Cpu, plan: &GemmPlan) -> Result<()> {
+/// What the CPU does not do of a legal plan.
+pub fn supports(plan: &GemmPlan) -> Result<()> {
     if plan.provider != 0 {
         return Err(Error::NotSupported(format!(
             "desc.provider is {}, the CPU has only 0",
@@ -71,6 +72,10 @@ pub fn run(cpu: &Cpu, plan: &GemmPlan) -> Result<()> {
             "packed weights are not in this version".into(),
         ));
     }
+    Ok(())
+}
+
+pub fn run(cpu: &Cpu, plan: &GemmPlan) {
     if let GemmOutput::Quantized(copy) = &plan.d {
         // SAFETY: the plan checked that both hold `domains()` values.
         unsafe { std::ptr::copy(copy.given_amax, copy.out.amax, copy.out.domains()) };
@@ -103,7 +108,6 @@ pub fn run(cpu: &Cpu, plan: &GemmPlan) -> Result<()> {
             finish(&product, &tile, scratch);
         },
     );
-    Ok(())
 }
 
 /// BLOCK accumulators of a tile: each block's dot product exact, times both scales exactly, rounded once to f32, added
@@ -200,10 +204,7 @@ fn unpack(
 fn finish(product: &Product, tile: &Tile, scratch: &mut GemmScratch) {
     let plan = product.plan;
     // SAFETY: the caller vouches for one f32 behind each; the plan checked their alignment.
-    let (alpha, beta) = unsafe {
-        let value = |p: *const f32, default: f32| if p.is_null() { default } else { p.read() };
-        (value(plan.alpha, 1.0), value(plan.beta, 0.0))
-    };
+    let (alpha, beta) = unsafe { (plan.alpha.read(), plan.beta.read()) };
     let cols = tile.cols.len();
     let mut bias = [0f32; TILE_COLS];
     if !plan.bias.is_null() {

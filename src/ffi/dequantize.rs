@@ -2,7 +2,8 @@
 
 use std::ffi::c_void;
 
-use super::{boundary, nvfp4_context};
+use super::read::read;
+use super::{boundary, context, convert, nvfp4_context};
 use crate::abi::*;
 use crate::Error;
 
@@ -18,8 +19,12 @@ pub unsafe extern "C" fn nvfp4_dequantize(
     out: *const nvfp4_matrix,
     stream: *mut c_void,
 ) -> nvfp4_status {
-    let _ = (ctx, x, transpose, out, stream);
-    boundary(|| Err(Error::NotSupported("not in this build".into())))
+    // SAFETY: this module's law.
+    boundary(|| unsafe {
+        let transpose = convert::at_most("transpose", transpose, 1)? == 1;
+        let x = convert::quantized("x", x)?;
+        context(ctx)?.dequantize(x, transpose, convert::matrix("out", out)?, stream)
+    })
 }
 
 /// Transposes a matrix that was quantized in square tiles (NVFP4_BLOCK_2D, no transform, one amax for the tensor)
@@ -32,6 +37,15 @@ pub unsafe extern "C" fn nvfp4_transpose(
     out: *mut nvfp4_quantized,
     stream: *mut c_void,
 ) -> nvfp4_status {
-    let _ = (ctx, x, out, stream);
-    boundary(|| Err(Error::NotSupported("not in this build".into())))
+    // SAFETY: this module's law.
+    boundary(|| unsafe {
+        let x = convert::quantized("x", x)?;
+        let buffers = convert::buffers("out", out)?.ok_or(Error::NullPointer("out"))?;
+        let layout = convert::scale_layout(
+            "out.scale_layout",
+            read(out.cast_const(), "out")?.scale_layout,
+        )?;
+        let became = context(ctx)?.transpose(x, layout, &buffers, stream)?;
+        convert::tell(out, "out", &became)
+    })
 }

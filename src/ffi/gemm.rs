@@ -2,9 +2,10 @@
 
 use std::ffi::c_void;
 
-use super::{boundary, nvfp4_context};
+use super::read::out_pointer;
+use super::{boundary, context, convert, nvfp4_context};
 use crate::abi::*;
-use crate::Error;
+use crate::plan::gemm::Scalar;
 
 /// Scratch bytes that nvfp4_gemm wants for these operands; often 0.
 #[unsafe(no_mangle)]
@@ -16,8 +17,21 @@ pub unsafe extern "C" fn nvfp4_gemm_workspace(
     d: *const nvfp4_matrix,
     bytes: *mut usize,
 ) -> nvfp4_status {
-    let _ = (ctx, desc, a, b, d, bytes);
-    boundary(|| Err(Error::NotSupported("not in this build".into())))
+    boundary(|| {
+        out_pointer(bytes, "bytes")?;
+        // SAFETY: this module's law.
+        unsafe {
+            let ctx = context(ctx)?;
+            let (mut request, _) = convert::gemm_request(desc)?;
+            // C has D's shape; whether it is there is the call's affair.
+            request.beta = Scalar::Value(0.0);
+            let (a, b) = (convert::quantized("a", a)?, convert::quantized("b", b)?);
+            let d = convert::optional_matrix("d", d)?;
+            let plan = ctx.plan_gemm(&request, a, b, None, d)?;
+            bytes.write(ctx.gemm_workspace(&plan));
+        }
+        Ok(())
+    })
 }
 
 /// D = act(alpha' * A B^T + beta * C + bias): A [M, K] and B [N, K] quantized with blocks along K, C and D [M, N] in
@@ -34,6 +48,18 @@ pub unsafe extern "C" fn nvfp4_gemm(
     d: *const nvfp4_matrix,
     stream: *mut c_void,
 ) -> nvfp4_status {
-    let _ = (ctx, desc, a, b, c, d, stream);
-    boundary(|| Err(Error::NotSupported("not in this build".into())))
+    // SAFETY: this module's law.
+    boundary(|| unsafe {
+        let ctx = context(ctx)?;
+        let (request, d_quantized) = convert::gemm_request(desc)?;
+        let (a, b) = (convert::quantized("a", a)?, convert::quantized("b", b)?);
+        let (c, d) = (
+            convert::optional_matrix("c", c)?,
+            convert::optional_matrix("d", d)?,
+        );
+        match ctx.gemm(&request, a, b, c, d, stream)? {
+            Some(became) => convert::tell(d_quantized, "desc.d_quantized", &became),
+            None => Ok(()),
+        }
+    })
 }

@@ -2,9 +2,8 @@
 
 use std::ffi::c_void;
 
-use super::{boundary, nvfp4_context};
+use super::{boundary, context, convert, nvfp4_context};
 use crate::abi::*;
-use crate::Error;
 
 /// y = (x .* sign) H / sqrt(n) on blocks of n along `axis`, computed in f32 and cast once to y's type; with inverse = 1
 /// y = (x H / sqrt(n)) .* sign. The length along `axis` is n-padded: forward, y has it rounded up to a multiple of n
@@ -18,6 +17,10 @@ pub unsafe extern "C" fn nvfp4_hadamard(
     y: *const nvfp4_matrix,
     stream: *mut c_void,
 ) -> nvfp4_status {
-    let _ = (ctx, desc, x, y, stream);
-    boundary(|| Err(Error::NotSupported("not in this build".into())))
+    // SAFETY: this module's law.
+    boundary(|| unsafe {
+        let request = convert::hadamard_request(desc)?;
+        let (x, y) = (convert::matrix("x", x)?, convert::matrix("y", y)?);
+        context(ctx)?.hadamard(&request, x, y, stream)
+    })
 }

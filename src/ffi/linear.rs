@@ -2,9 +2,29 @@
 
 use std::ffi::c_void;
 
-use super::{boundary, nvfp4_context};
+use super::read::{out_pointer, read};
+use super::recipe::recipe_from_c;
+use super::{boundary, context, convert, nvfp4_context};
 use crate::abi::*;
-use crate::Error;
+use crate::context::Context;
+use crate::linear::{self, LinearRequest};
+use crate::Result;
+
+/// SAFETY: this module's law.
+unsafe fn request(ctx: &Context, p: *const nvfp4_linear_desc) -> Result<LinearRequest> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let d = read(p, "desc")?;
+        convert::at_most("desc.reserved", d.reserved, 0)?;
+        Ok(LinearRequest {
+            recipe: recipe_from_c(d.recipe, "desc.recipe")?,
+            seed: convert::seed(ctx.device(), d.seed, d.offset, d.seed_offset)?,
+            accumulate_wgrad: d.accumulate_wgrad != 0,
+            workspace: d.workspace.cast(),
+            workspace_bytes: d.workspace_bytes,
+        })
+    }
+}
 
 /// Scratch bytes that are enough for each of fprop, dgrad and wgrad of a layer; `dtype` is that of x, w and dy (the
 /// largest, where they differ). The workspace must be aligned to 16 bytes (CUDA: 256) and be each call's own.
@@ -18,8 +38,23 @@ pub unsafe extern "C" fn nvfp4_linear_workspace(
     dtype: u32,
     bytes: *mut usize,
 ) -> nvfp4_status {
-    let _ = (ctx, desc, tokens, in_features, out_features, dtype, bytes);
-    boundary(|| Err(Error::NotSupported("not in this build".into())))
+    boundary(|| {
+        out_pointer(bytes, "bytes")?;
+        // SAFETY: this module's law.
+        unsafe {
+            let ctx = context(ctx)?;
+            let recipe = request(ctx, desc)?.recipe;
+            let dtype = convert::dtype("dtype", dtype)?;
+            bytes.write(linear::workspace_bytes(
+                &recipe,
+                tokens,
+                in_features,
+                out_features,
+                dtype,
+            )?);
+        }
+        Ok(())
+    })
 }
 
 /// y = x w^T + bias: x [tokens, in], w [out, in], y [tokens, out]; bias NULL or [1, out]. Quantizes x and w rowwise.
@@ -35,8 +70,17 @@ pub unsafe extern "C" fn nvfp4_linear_fprop(
     y: *const nvfp4_matrix,
     stream: *mut c_void,
 ) -> nvfp4_status {
-    let _ = (ctx, desc, x, w, bias, y, stream);
-    boundary(|| Err(Error::NotSupported("not in this build".into())))
+    // SAFETY: this module's law.
+    boundary(|| unsafe {
+        let ctx = context(ctx)?;
+        let bias = convert::optional_matrix("bias", bias)?;
+        let (x, w, y) = (
+            convert::matrix("x", x)?,
+            convert::matrix("w", w)?,
+            convert::matrix("y", y)?,
+        );
+        linear::fprop(ctx, &request(ctx, desc)?, x, w, bias, y, stream)
+    })
 }
 
 /// dx = dy w: dy [tokens, out], w [out, in], dx [tokens, in]. Quantizes dy rowwise and w columnwise.
@@ -49,8 +93,16 @@ pub unsafe extern "C" fn nvfp4_linear_dgrad(
     dx: *const nvfp4_matrix,
     stream: *mut c_void,
 ) -> nvfp4_status {
-    let _ = (ctx, desc, dy, w, dx, stream);
-    boundary(|| Err(Error::NotSupported("not in this build".into())))
+    // SAFETY: this module's law.
+    boundary(|| unsafe {
+        let ctx = context(ctx)?;
+        let (dy, w, dx) = (
+            convert::matrix("dy", dy)?,
+            convert::matrix("w", w)?,
+            convert::matrix("dx", dx)?,
+        );
+        linear::dgrad(ctx, &request(ctx, desc)?, dy, w, dx, stream)
+    })
 }
 
 /// dw = dy^T x, or dw += dy^T x with accumulate_wgrad (f32 only): dy [tokens, out], x [tokens, in], dw [out, in].
@@ -64,6 +116,14 @@ pub unsafe extern "C" fn nvfp4_linear_wgrad(
     dw: *const nvfp4_matrix,
     stream: *mut c_void,
 ) -> nvfp4_status {
-    let _ = (ctx, desc, dy, x, dw, stream);
-    boundary(|| Err(Error::NotSupported("not in this build".into())))
+    // SAFETY: this module's law.
+    boundary(|| unsafe {
+        let ctx = context(ctx)?;
+        let (dy, x, dw) = (
+            convert::matrix("dy", dy)?,
+            convert::matrix("x", x)?,
+            convert::matrix("dw", dw)?,
+        );
+        linear::wgrad(ctx, &request(ctx, desc)?, dy, x, dw, stream)
+    })
 }

@@ -8,6 +8,7 @@
 
 mod boundary;
 mod context;
+mod convert;
 mod dequantize;
 mod gemm;
 mod hadamard;

@@ -2,9 +2,10 @@
 
 use std::ffi::c_void;
 
-use super::{boundary, nvfp4_context};
+use super::read::out_pointer;
+use super::{boundary, context, convert, nvfp4_context};
 use crate::abi::*;
-use crate::Error;
+use crate::plan;
 
 /// Bytes of the scales of `rows` rows with `scale_cols` blocks each in `layout` (NVFP4_SCALES_*): rows * scale_cols,
 /// or 512 for each tile of 128 rows and 4 blocks.
@@ -15,8 +16,13 @@ pub unsafe extern "C" fn nvfp4_scales_bytes(
     layout: u32,
     bytes: *mut usize,
 ) -> nvfp4_status {
-    let _ = (rows, scale_cols, layout, bytes);
-    boundary(|| Err(Error::NotSupported("not in this build".into())))
+    boundary(|| {
+        out_pointer(bytes, "bytes")?;
+        let need = plan::scales::bytes(rows, scale_cols, convert::scale_layout("layout", layout)?)?;
+        // SAFETY: not NULL, aligned, and the caller's to be written.
+        unsafe { bytes.write(need) };
+        Ok(())
+    })
 }
 
 /// Copies linear scales (`stride` bytes from row to row, 0 = scale_cols) into the 128x4 tile order. Bytes of the tiles
@@ -32,17 +38,18 @@ pub unsafe extern "C" fn nvfp4_swizzle_scales(
     swizzled_bytes: usize,
     stream: *mut c_void,
 ) -> nvfp4_status {
-    let _ = (
-        ctx,
-        rows,
-        scale_cols,
-        linear,
-        stride,
-        swizzled,
-        swizzled_bytes,
-        stream,
-    );
-    boundary(|| Err(Error::NotSupported("not in this build".into())))
+    // SAFETY: this module's law.
+    boundary(|| unsafe {
+        let plan = plan::scales::plan(
+            rows,
+            scale_cols,
+            linear.cast_mut(),
+            stride,
+            swizzled,
+            swizzled_bytes,
+        )?;
+        context(ctx)?.swizzle(&plan, stream)
+    })
 }
 
 /// The reverse; the padding of the tiles is not read.
@@ -57,15 +64,16 @@ pub unsafe extern "C" fn nvfp4_unswizzle_scales(
     stride: i64,
     stream: *mut c_void,
 ) -> nvfp4_status {
-    let _ = (
-        ctx,
-        rows,
-        scale_cols,
-        swizzled,
-        swizzled_bytes,
-        linear,
-        stride,
-        stream,
-    );
-    boundary(|| Err(Error::NotSupported("not in this build".into())))
+    // SAFETY: this module's law.
+    boundary(|| unsafe {
+        let plan = plan::scales::plan(
+            rows,
+            scale_cols,
+            linear,
+            stride,
+            swizzled.cast_mut(),
+            swizzled_bytes,
+        )?;
+        context(ctx)?.unswizzle(&plan, stream)
+    })
 }

@@ -7,14 +7,50 @@ use crate::numerics::hadamard::sign_words;
 use crate::numerics::{Accumulate, Activation, Dtype, Format, Options, ScaleLayout};
 use crate::{Error, Result};
 
+/// A factor: known here, or one f32 in memory of the context's device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scalar {
+    Value(f32),
+    Pointer(*const f32),
+}
+
+impl Scalar {
+    /// What `p` points to, or `default` where it is NULL.
+    pub fn or(p: *const f32, default: f32) -> Scalar {
+        if p.is_null() {
+            Scalar::Value(default)
+        } else {
+            Scalar::Pointer(p)
+        }
+    }
+
+    /// The value, on the CPU.
+    ///
+    /// # Safety
+    /// A pointer is to one f32 of host memory; the plan checked its alignment.
+    pub unsafe fn read(self) -> f32 {
+        match self {
+            Scalar::Value(v) => v,
+            // SAFETY: the caller's promise.
+            Scalar::Pointer(p) => unsafe { p.read() },
+        }
+    }
+
+    fn address(self) -> *const f32 {
+        match self {
+            Scalar::Value(_) => std::ptr::null(),
+            Scalar::Pointer(p) => p,
+        }
+    }
+}
+
 /// A call as the caller wrote it; zero and NULL are defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct GemmRequest {
     pub accumulate: Accumulate,
     pub activation: Activation,
-    /// One f32 each, or NULL: 1 and 0.
-    pub alpha: *const f32,
-    pub beta: *const f32,
+    pub alpha: Scalar,
+    pub beta: Scalar,
     /// N values of `bias_dtype`, or NULL.
     pub bias: *const u8,
     pub bias_dtype: Dtype,
@@ -28,6 +64,8 @@ pub struct GemmRequest {
     pub d_options: Options,
     pub d_quantized: Option<Buffers>,
     pub d_amax: *const f32,
+    /// Nothing behind the pointers is there: a capability query.
+    pub shape_only: bool,
     pub seed: u64,
     pub offset: u64,
     pub b_packed: *const u8,
@@ -41,8 +79,8 @@ impl Default for GemmRequest {
         GemmRequest {
             accumulate: Accumulate::Default,
             activation: Activation::None,
-            alpha: std::ptr::null(),
-            beta: std::ptr::null(),
+            alpha: Scalar::Value(1.0),
+            beta: Scalar::Value(0.0),
             bias: std::ptr::null(),
             bias_dtype: Dtype::F32,
             provider: 0,
@@ -53,6 +91,7 @@ impl Default for GemmRequest {
             d_options: Options::default(),
             d_quantized: None,
             d_amax: std::ptr::null(),
+            shape_only: false,
             seed: 0,
             offset: 0,
             b_packed: std::ptr::null(),
@@ -99,8 +138,8 @@ pub struct GemmPlan {
     /// As asked; `Default` is the backend's own.
     pub accumulate: Accumulate,
     pub activation: Activation,
-    pub alpha: *const f32,
-    pub beta: *const f32,
+    pub alpha: Scalar,
+    pub beta: Scalar,
     pub bias: *const u8,
     pub bias_dtype: Dtype,
     pub row_factors: *const f32,
@@ -132,7 +171,10 @@ pub fn plan(
     d: Option<Matrix>,
 ) -> Result<GemmPlan> {
     check_operands(&a, &b)?;
-    let models_fp4 = matches!(request.accumulate, Accumulate::Hardware | Accumulate::HardwareK96);
+    let models_fp4 = matches!(
+        request.accumulate,
+        Accumulate::Hardware | Accumulate::HardwareK96
+    );
     if models_fp4 && (a.format == Format::Bf16 || b.format == Format::Bf16) {
         return Err(Error::NotSupported(format!(
             "{:?} models products of two FP4 operands; a is {} matrix and b {} one",
@@ -147,8 +189,8 @@ pub fn plan(
         batch => batch,
     };
     for (p, name) in [
-        (request.alpha, "alpha"),
-        (request.beta, "beta"),
+        (request.alpha.address(), "alpha"),
+        (request.beta.address(), "beta"),
         (request.row_factors, "row_factors"),
         (request.col_factors, "col_factors"),
     ] {
@@ -167,12 +209,12 @@ pub fn plan(
             GemmOutput::Quantized(output_copy(request, device, m, n, batch, buffers)?)
         }
     };
-    if !request.beta.is_null() && c.is_none() {
+    let reads_c = request.beta != Scalar::Value(0.0);
+    if reads_c && c.is_none() {
         return Err(Error::NullPointer("c (desc.beta is given)"));
     }
-    // Without beta, beta is 0 and C is not read.
     let c = c
-        .filter(|_| !request.beta.is_null())
+        .filter(|_| reads_c)
         .map(|c| shaped("c", c, m, n))
         .transpose()?;
     let s = request.strides;
@@ -274,7 +316,7 @@ fn output_copy(
     }
     .bind("d_quantized", buffers)?;
     aligned(request.d_amax.cast(), "d_quantized_amax", 4)?;
-    if out.domains() > 0 {
+    if out.domains() > 0 && !request.shape_only {
         if request.d_amax.is_null() {
             return Err(Error::NullPointer("d_quantized_amax"));
         }

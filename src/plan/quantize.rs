@@ -13,8 +13,9 @@ use crate::{Error, Result};
 pub enum Seed {
     /// Seed and offset.
     Host(u64, u64),
-    /// Two u64 in device memory (never with a CPU context: its two are read before planning).
-    Device(*const u64),
+    /// Two u64 in device memory (never with a CPU context: its two are read before planning), and bits to set in the
+    /// offset read there (a linear layer's operands draw apart by them).
+    Device(*const u64, u64),
 }
 
 impl Default for Seed {
@@ -30,7 +31,7 @@ impl Seed {
             Seed::Host(_, offset) if offset >> 62 != 0 => Err(Error::InvalidArgument(format!(
                 "offset is {offset}, want less than 2^62"
             ))),
-            Seed::Device(p) => aligned(p.cast(), "seed_offset", 8).map(|()| self),
+            Seed::Device(p, _) => aligned(p.cast(), "seed_offset", 8).map(|()| self),
             _ => Ok(self),
         }
     }
@@ -224,12 +225,12 @@ fn copy(
     let sign_words = match (seed, o.signs) {
         (_, _) if o.hadamard == 0 => [0; 4],
         (Seed::Host(seed, offset), signs) => sign_words(signs, o.hadamard as usize, seed, offset),
-        (Seed::Device(_), Signs::Seeded) => {
+        (Seed::Device(..), Signs::Seeded) => {
             return Err(Error::NotSupported(format!(
                 "{name}: seeded signs with seed_offset in device memory; give seed and offset, or the signs, by value"
             )))
         }
-        (Seed::Device(_), signs) => sign_words(signs, o.hadamard as usize, 0, 0),
+        (Seed::Device(..), signs) => sign_words(signs, o.hadamard as usize, 0, 0),
     };
     let out = Quantized {
         sign_words,

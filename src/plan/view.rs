@@ -284,9 +284,14 @@ impl Quantized {
         scale_cols(self.format, self.cols)
     }
 
-    /// Values of amax: 0 where the format or chain has none.
+    /// Does the format, with its chain, have an amax?
+    pub fn has_amax(&self) -> bool {
+        self.format == Format::Nvfp4 && self.chain != Chain::Single
+    }
+
+    /// Values of amax: 0 where there is none.
     pub fn domains(&self) -> usize {
-        if self.format != Format::Nvfp4 || self.chain == Chain::Single {
+        if !self.has_amax() {
             0
         } else if self.domain_rows == 0 {
             1
