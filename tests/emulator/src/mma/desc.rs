@@ -179,17 +179,18 @@ impl MatrixDesc {
         Ok(())
     }
 
-    /// Reads `rows` rows of `row_bytes` bytes of K (a multiple of 16), K-major.
-    /// The result holds row after row without gaps.
+    /// Reads rows `first..first + rows` of `row_bytes` bytes of K (a multiple of 16),
+    /// K-major. The result holds row after row without gaps.
     pub fn read_k_major(
         &self,
+        first: usize,
         rows: usize,
         row_bytes: usize,
         smem: &dyn SharedMemory,
         what: &str,
     ) -> Result<Vec<u8>, String> {
         let chunks = row_bytes / 16;
-        if rows > 8 {
+        if first + rows > 8 {
             self.check_stride("stride offset", self.sbo, what)?;
         }
         let w = self.swizzle.row_bytes();
@@ -205,7 +206,7 @@ impl MatrixDesc {
         }
         let mut out = vec![0; rows * row_bytes];
         for (i, row) in out.chunks_exact_mut(row_bytes).enumerate() {
-            let i = i as u32;
+            let i = (first + i) as u32;
             let base = self.start + i / 8 * self.sbo + i % 8 * w;
             for (c, chunk) in row.chunks_exact_mut(16).enumerate() {
                 let step = if self.swizzle == Swizzle::None {
@@ -220,10 +221,12 @@ impl MatrixDesc {
         Ok(out)
     }
 
-    /// Reads `k` lines of `count` elements of `bytes` bytes, MN-major; returns them
-    /// transposed to K-major: element (i, k) at `(i * depth + k) * bytes`.
+    /// Reads elements `first..first + count` (`first` a whole number of 16-byte chunks) of
+    /// `depth` lines of `bytes`-byte elements, MN-major; returns them transposed to
+    /// K-major: element (first + i, k) at `(i * depth + k) * bytes`.
     pub fn read_mn_major(
         &self,
+        first: usize,
         count: usize,
         depth: usize,
         bytes: usize,
@@ -240,7 +243,7 @@ impl MatrixDesc {
                 self.start
             ));
         }
-        let chunks = count.div_ceil(per);
+        let chunks = first / per..(first + count).div_ceil(per);
         let (outer_mn, outer_k) = if swizzled {
             (self.lbo, self.sbo)
         } else {
@@ -251,7 +254,7 @@ impl MatrixDesc {
         } else {
             ("stride offset", "leading offset")
         };
-        if chunks > width {
+        if chunks.end > width {
             self.check_stride(mn_name, outer_mn, what)?;
         }
         if depth > 8 {
@@ -260,7 +263,7 @@ impl MatrixDesc {
         let mut out = vec![0; count * depth * bytes];
         let mut chunk = [0; 16];
         for k in 0..depth {
-            for m in 0..chunks {
+            for m in chunks.clone() {
                 let linear = self.start
                     + (m / width) as u32 * outer_mn
                     + (m % width) as u32 * 16
@@ -269,7 +272,7 @@ impl MatrixDesc {
                 smem.read(self.swizzle.apply(linear), &mut chunk)
                     .map_err(|e| format!("{what}: {e}"))?;
                 for (e, value) in chunk.chunks_exact(bytes).enumerate() {
-                    let i = m * per + e;
+                    let i = m * per + e - first;
                     if i < count {
                         out[(i * depth + k) * bytes..][..bytes].copy_from_slice(value);
                     }
@@ -279,20 +282,21 @@ impl MatrixDesc {
         Ok(out)
     }
 
-    /// Reads an operand of `rows` x `depth` elements of `bytes` bytes in either direction
-    /// and returns it K-major.
+    /// Reads rows `range` of an operand with `depth` elements of `bytes` bytes a row, stored
+    /// in either direction, and returns them K-major.
     pub fn read(
         &self,
         major: Major,
-        rows: usize,
+        range: std::ops::Range<usize>,
         depth: usize,
         bytes: usize,
         smem: &dyn SharedMemory,
         what: &str,
     ) -> Result<Vec<u8>, String> {
+        let (first, rows) = (range.start, range.len());
         match major {
-            Major::K => self.read_k_major(rows, depth * bytes, smem, what),
-            Major::Mn => self.read_mn_major(rows, depth, bytes, smem, what),
+            Major::K => self.read_k_major(first, rows, depth * bytes, smem, what),
+            Major::Mn => self.read_mn_major(first, rows, depth, bytes, smem, what),
         }
     }
 }

@@ -11,7 +11,7 @@
 //! | `mma.sync` f16, bf16, tf32, fp8 | [`sync::mma_sync`]`(&MmaSync, a, b, c) -> Result<Vec<[u32; 32]>, String>` |
 //! | `mma.sync` s8, u8 | [`sync::mma_sync_int`]`(m, k, a_signed, b_signed, sat, a, b, c)` |
 //! | `mma.sync ... block_scale` | [`sync::mma_sync_block_scale`]`(&BlockScale, a, b, c, sfa, sfa_sel, sfb, sfb_sel)` |
-//! | `wgmma.mma_async` | [`wgmma::wgmma`]`(&Wgmma, a, b_desc, smem, acc)` |
+//! | `wgmma.mma_async` | [`wgmma::wgmma`]`(&Wgmma, a, b_desc, smem, acc)`, or [`wgmma::wgmma_warp`] for one warp's sixteen rows |
 //! | `tcgen05.mma` | [`umma::umma`]`(&Umma, &UmmaArgs, &mut [CtaMemory])`, with [`idesc::InstrDesc`] |
 //! | shared-memory matrix descriptors | [`desc::MatrixDesc`] |
 //!

@@ -38,7 +38,7 @@ pub struct MmaSync {
 }
 
 /// Elements of 32-bit registers: `rows[row][k]` for the A side (`m` rows) or B (8 columns).
-fn gather(regs: &[Reg], rows: usize, k: usize, bits: usize) -> Vec<Vec<u32>> {
+pub(super) fn gather(regs: &[Reg], rows: usize, k: usize, bits: usize) -> Vec<Vec<u32>> {
     let per = 32 / bits;
     let halves = rows.div_ceil(8);
     let mask = if bits == 32 {

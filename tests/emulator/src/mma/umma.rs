@@ -187,9 +187,9 @@ fn read_smem(
 ) -> Result<Vec<u8>, String> {
     let desc = MatrixDesc::decode(desc, Family::Tcgen05, what)?;
     if kind.packed_fp4() {
-        return desc.read_k_major(rows, kind.k() / 2, smem, what);
+        return desc.read_k_major(0, rows, kind.k() / 2, smem, what);
     }
-    desc.read(major, rows, kind.k(), 32 / kind.k(), smem, what)
+    desc.read(major, 0..rows, kind.k(), 32 / kind.k(), smem, what)
 }
 
 /// A in tensor memory: row r in D's lane of row r, 32 bytes of K in 8 columns.

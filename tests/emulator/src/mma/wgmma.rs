@@ -6,6 +6,7 @@
 
 use super::arith::{decode_elem, dot_add, Acc, Elem, Num, Rule};
 use super::desc::{elements, Family, Major, MatrixDesc};
+use super::sync::{gather, Reg};
 use super::SharedMemory;
 
 /// Threads of a warpgroup.
@@ -106,6 +107,49 @@ pub fn wgmma(
     smem: &dyn SharedMemory,
     acc: &mut [WgReg],
 ) -> Result<(), String> {
+    let part = |regs: &[WgReg], w: usize| -> Vec<Reg> {
+        regs.iter()
+            .map(|r| std::array::from_fn(|lane| r[32 * w + lane]))
+            .collect()
+    };
+    let mut out = Vec::new();
+    for w in 0..4 {
+        let mut mine = part(acc, w);
+        match a {
+            WgmmaA::Desc(desc) => wgmma_warp(op, w, WarpA::Desc(desc), b_desc, smem, &mut mine)?,
+            WgmmaA::Regs(regs) => {
+                wgmma_warp(op, w, WarpA::Regs(&part(regs, w)), b_desc, smem, &mut mine)?
+            }
+        }
+        out.push(mine);
+    }
+    for (i, reg) in acc.iter_mut().enumerate() {
+        for (thread, word) in reg.iter_mut().enumerate() {
+            *word = out[thread / 32][i][thread % 32];
+        }
+    }
+    Ok(())
+}
+
+/// Where one warp's sixteen rows of A come from.
+#[derive(Clone, Copy, Debug)]
+pub enum WarpA<'a> {
+    /// The warpgroup's descriptor.
+    Desc(u64),
+    /// The warp's four registers.
+    Regs(&'a [Reg]),
+}
+
+/// The part of `wgmma` that warp `warp` (0 to 3) of the warpgroup computes: rows
+/// 16*warp to 16*warp + 15. `acc` as in [`wgmma`], for this warp's lanes.
+pub fn wgmma_warp(
+    op: &Wgmma,
+    warp: usize,
+    a: WarpA,
+    b_desc: u64,
+    smem: &dyn SharedMemory,
+    acc: &mut [Reg],
+) -> Result<(), String> {
     op.check()?;
     if acc.len() != op.acc_regs() {
         return Err(format!(
@@ -118,22 +162,23 @@ pub fn wgmma(
     let k = op.k();
     let bytes = op.a.container_bits() / 8;
     let a_words: Vec<u32> = match a {
-        WgmmaA::Desc(desc) => {
+        WarpA::Desc(desc) => {
             let desc = MatrixDesc::decode(desc, Family::Wgmma, "A")?;
-            elements(&desc.read(op.a_major, 64, k, bytes, smem, "A")?, bytes).collect()
+            let rows = 16 * warp..16 * warp + 16;
+            elements(&desc.read(op.a_major, rows, k, bytes, smem, "A")?, bytes).collect()
         }
-        WgmmaA::Regs(regs) => {
+        WarpA::Regs(regs) => {
             if regs.len() != 4 {
                 return Err(format!("wgmma: A takes 4 registers, got {}", regs.len()));
             }
             if op.a_major != Major::K {
                 return Err("wgmma: A in registers cannot be transposed".into());
             }
-            a_fragments(regs, k, 8 * bytes)
+            gather(regs, 16, k, 8 * bytes).concat()
         }
     };
     let b = MatrixDesc::decode(b_desc, Family::Wgmma, "B")?;
-    let b_bytes = b.read(op.b_major, op.n, k, bytes, smem, "B")?;
+    let b_bytes = b.read(op.b_major, 0..op.n, k, bytes, smem, "B")?;
     let num = |elem: Elem, negate: bool, x: u32| -> Num {
         let mut v = decode_elem(elem, x);
         if negate {
@@ -149,10 +194,10 @@ pub fn wgmma(
     let halves = if op.acc == Acc::F32 { 1 } else { 2 };
     let mask = if op.acc == Acc::F32 { u32::MAX } else { 0xFFFF };
     for (i, reg) in acc.iter_mut().enumerate() {
-        for (thread, word) in reg.iter_mut().enumerate() {
+        for (lane, word) in reg.iter_mut().enumerate() {
             let mut out = 0;
             for half in 0..halves {
-                let (row, column, shift) = place(op.acc, i, half, thread);
+                let (row, column, shift) = place(op.acc, i, half, lane);
                 let c = if op.scale_d { *word >> shift & mask } else { 0 };
                 let (x, y) = (&rows[row * k..][..k], &columns[column * k..][..k]);
                 out |= dot_add(op.a, x, op.b, y, c, op.acc, &rule) << shift;
@@ -161,26 +206,6 @@ pub fn wgmma(
         }
     }
     Ok(())
-}
-
-fn a_fragments(regs: &[WgReg], k: usize, bits: usize) -> Vec<u32> {
-    let per = 32 / bits;
-    let mask = if bits == 32 {
-        u32::MAX
-    } else {
-        (1 << bits) - 1
-    };
-    let mut out = vec![0; 64 * k];
-    for (r, reg) in regs.iter().enumerate() {
-        for (thread, word) in reg.iter().enumerate() {
-            let (w, g, t) = (thread / 32, thread % 32 / 4, thread % 4);
-            let row = 16 * w + g + 8 * (r % 2);
-            for i in 0..per {
-                out[row * k + (4 * (r / 2) + t) * per + i] = word >> (bits * i) & mask;
-            }
-        }
-    }
-    out
 }
 
 #[cfg(test)]

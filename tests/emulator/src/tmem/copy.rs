@@ -69,7 +69,7 @@ impl TensorMemory {
         }
         let (rows, bytes) = shape.source();
         let desc = MatrixDesc::decode(descriptor, Family::Tcgen05, "tcgen05.cp's source")?;
-        let data = desc.read_k_major(rows, bytes, smem, "tcgen05.cp's source")?;
+        let data = desc.read_k_major(0, rows, bytes, smem, "tcgen05.cp's source")?;
         for (r, row) in data.chunks_exact(bytes).enumerate() {
             for (c, word) in elements(row, 4).enumerate() {
                 for lane in shape.lanes(r as u32) {
