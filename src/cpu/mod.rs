@@ -10,18 +10,27 @@
 //! at multiples of 128, or, where only whole rows matter (a rowwise copy, dequantize), `rows` starts at a multiple of
 //! 32. Tiles of one call never share an output byte, except amax, which is a maximum by atomic operations.
 
+#[cfg(target_arch = "x86_64")]
+pub mod avx512;
 mod decode;
 mod dequantize;
 mod encode;
 mod gemm;
 mod gemm_elements;
 mod hadamard;
+mod operand;
 mod panel;
 pub mod pool;
 mod quantize;
+mod rule;
 mod scales;
 mod stats;
 mod transpose;
+
+#[cfg(test)]
+mod gemm_tests;
+#[cfg(test)]
+mod isa_tests;
 
 use std::ops::Range;
 

@@ -1,0 +1,178 @@
+//! AVX-512 kernels against the scalar contract.
+
+use super::lanes::{BF16, F16, F32};
+use super::*;
+use crate::cpu::isa_tests::*;
+use crate::cpu::rule::{Draw, Rule, Transform};
+use crate::numerics::{special, Dtype};
+
+/// True where the kernels can run; else says so in one line.
+fn can_run() -> bool {
+    if !available() {
+        println!("skipped: this processor lacks AVX-512 with VBMI and VNNI");
+    }
+    available()
+}
+
+unsafe fn quantize_row(
+    dtype: Dtype,
+    x: *const u8,
+    n: usize,
+    rule: &Rule,
+    draw: Option<&Draw>,
+    codes: *mut u8,
+    scales: *mut u8,
+) -> bool {
+    let mut bad = false;
+    for i in (0..n).step_by(quantize::CHUNK) {
+        let len = (n - i).min(quantize::CHUNK);
+        // SAFETY: the test's buffers hold n elements.
+        unsafe {
+            let (p, c, s) = (x.add(i * dtype.size()), codes.add(i / 2), scales.add(i / rule.block()));
+            bad |= match dtype {
+                Dtype::F32 => quantize::chunk::<F32>(p, len, rule, draw, i / 16, c, s),
+                Dtype::Bf16 => quantize::chunk::<BF16>(p, len, rule, draw, i / 16, c, s),
+                Dtype::F16 => quantize::chunk::<F16>(p, len, rule, draw, i / 16, c, s),
+            };
+        }
+    }
+    bad
+}
+
+unsafe fn transform_row(dtype: Dtype, x: *const u8, n: usize, t: &Transform, out: *mut f32) {
+    // SAFETY: the test's buffers hold n elements.
+    unsafe {
+        match dtype {
+            Dtype::F32 => hadamard::row::<F32>(x, n, t, out),
+            Dtype::Bf16 => hadamard::row::<BF16>(x, n, t, out),
+            Dtype::F16 => hadamard::row::<F16>(x, n, t, out),
+        }
+    }
+}
+
+#[test]
+fn rows_equal_the_scalar_quantizer() {
+    if can_run() {
+        check_quantizer(quantize_row);
+    }
+}
+
+#[test]
+fn all_bf16_inputs_under_all_scales() {
+    if can_run() {
+        check_all_inputs(quantize_row, Dtype::Bf16);
+    }
+}
+
+#[test]
+fn all_f16_inputs_under_all_scales() {
+    if can_run() {
+        check_all_inputs(quantize_row, Dtype::F16);
+    }
+}
+
+#[test]
+fn random_bit_patterns() {
+    if can_run() {
+        check_random_bits(quantize_row, 4_000_000);
+    }
+}
+
+#[test]
+fn transformed_rows() {
+    if can_run() {
+        check_transform(transform_row);
+    }
+}
+
+#[test]
+fn largest_magnitudes() {
+    if !can_run() {
+        return;
+    }
+    for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
+        for n in (0..34).chain([64, 127, 128, 129, 700]) {
+            for x in adversarial(n, 5 + n as u64) {
+                let row = Row::new(dtype, &x);
+                let p = row.bytes.as_ptr();
+                // SAFETY: the row holds n elements.
+                let (all, finite) = unsafe {
+                    match dtype {
+                        Dtype::F32 => (amax::amax_bits::<F32>(p, n), amax::finite_amax_bits::<F32>(p, n)),
+                        Dtype::Bf16 => (amax::amax_bits::<BF16>(p, n), amax::finite_amax_bits::<BF16>(p, n)),
+                        Dtype::F16 => (amax::amax_bits::<F16>(p, n), amax::finite_amax_bits::<F16>(p, n)),
+                    }
+                };
+                let want = special::amax(row.values.iter().copied());
+                assert_eq!(f32::from_bits(finite).to_bits(), want.to_bits());
+                if row.values.iter().all(|v| v.is_finite()) {
+                    assert_eq!(all, finite);
+                } else {
+                    assert!(all >= 0x7F80_0000);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn products() {
+    if !can_run() {
+        return;
+    }
+    for block in [16, 32] {
+        let mut scratch = gemm::Scratch::default();
+        let mut weight = gemm::Buffer::default();
+        crate::cpu::gemm_tests::check(block, &mut |a, b, packed, rows, cols, acc, ld| {
+            scratch.forget();
+            // SAFETY: the test's matrices are in memory, acc has room for the tile.
+            unsafe {
+                let mut right = gemm::Right::Rows(b);
+                if packed {
+                    let w = weight.reserve(gemm::packed_weight_bytes(b) + 1).add(1);
+                    for p in 0..b.rows.div_ceil(32) {
+                        gemm::pack_weight_panel(b, p, w.add(p * gemm::panel_bytes(b)));
+                    }
+                    right = gemm::Right::Packed(w);
+                }
+                gemm::tile(a, right, rows, cols, &mut scratch, acc, ld);
+            }
+        });
+        assert!(scratch.bytes() < 2 << 20, "{} bytes", scratch.bytes());
+    }
+}
+
+#[test]
+fn bf16_products() {
+    if !can_run() {
+        return;
+    }
+    let mut r = Random(7);
+    let mut scratch = gemm::bf16::Scratch::default();
+    for (m, n, k) in [(1, 1, 1), (5, 33, 17), (12, 64, 768), (30, 47, 1600), (25, 96, 31), (3, 4, 0)] {
+        let mut make = |rows: usize, stride: usize| -> Vec<u16> {
+            (0..rows * stride).map(|_| (r.normal().to_bits() >> 16) as u16).collect()
+        };
+        let (sa, sb) = (k + 3, k + 1);
+        let (a, b) = (make(m, sa), make(n, sb));
+        let view = |x: &[u16], rows, stride| gemm::bf16::Values {
+            data: x.as_ptr().cast(),
+            stride: 2 * stride,
+            rows,
+            cols: k,
+        };
+        let ld = n.next_multiple_of(32);
+        let mut acc = vec![f32::NAN; m * ld];
+        // SAFETY: the views describe a and b, acc has room.
+        unsafe {
+            gemm::bf16::tile(&view(&a, m, sa), &view(&b, n, sb), 0..m, 0..n, &mut scratch, acc.as_mut_ptr(), ld);
+        }
+        let value = |b: u16| f32::from_bits((b as u32) << 16);
+        for i in 0..m {
+            for j in 0..n {
+                let want = (0..k).fold(0f32, |s, l| value(a[i * sa + l]).mul_add(value(b[j * sb + l]), s));
+                assert_eq!(acc[i * ld + j].to_bits(), want.to_bits(), "[{m}, {n}, {k}] ({i}, {j})");
+            }
+        }
+    }
+}
