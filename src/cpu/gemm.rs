@@ -1,15 +1,18 @@
 //! The block-scaled matrix product: D in tiles, each from accumulators (`gemm_tile`), then the epilogue.
 
 use super::encode::Encoder;
+use super::operand::{self, Operand};
+use super::packing::Packing;
 use super::panel::{Panel, HEIGHT};
 use super::{decode, gemm_elements, Cpu, Tile};
 use crate::numerics::gemm::global_factor;
 use crate::numerics::{activation, e2m1, e4m3, e8m0, Accumulate, Dtype, Format, Nonfinite};
 use crate::plan::{GemmOutput, GemmPlan, Matrix, Quantized};
 use crate::{Error, Result};
+use std::sync::Mutex;
 
 /// Rows and columns of a tile of D. 128 columns, so that a quantized D's blocks and transforms are whole.
-pub const TILE_ROWS: usize = 64;
+pub const TILE_ROWS: usize = 128;
 pub const TILE_COLS: usize = 128;
 /// Elements along K that are unpacked at a time; a multiple of both blocks.
 const DEPTH: usize = 512;
@@ -21,35 +24,87 @@ pub struct Product<'a> {
     pub b: Quantized,
     pub c: Option<Matrix>,
     pub d: GemmOutput,
+    /// Every block's term is a normal f32 or 0, so that an FMA rounds as the contract does. Always so for NVFP4.
+    pub exact_in_f32: bool,
 }
 
-/// Memory of one thread: 32 KiB of accumulators and 300 KiB of unpacked operands.
+/// Memory of one thread: 64 KiB of accumulators, and what the kernels in use unpack operands into.
 pub struct GemmScratch {
     /// [TILE_ROWS][TILE_COLS]
     pub acc: Vec<f32>,
-    /// Twice the code values, [TILE_ROWS or TILE_COLS][DEPTH].
-    a_halves: Vec<i16>,
-    b_halves: Vec<i16>,
-    /// Block scales (MXFP4: as f64 below), [rows][DEPTH / block].
-    a_scales: Vec<f64>,
-    b_scales: Vec<f64>,
+    /// Packed operands of the SIMD kernels.
+    pub packing: Packing,
+    /// Of the scalar kernels; empty until they run.
+    scalar: Unpacked,
     /// Element values for a pair with a BF16 operand: A's rows, and B transposed.
     pub(super) a_values: Vec<f32>,
     pub(super) b_values: Vec<f32>,
 }
 
+#[derive(Default)]
+struct Unpacked {
+    /// Twice the code values, [TILE_ROWS or TILE_COLS][DEPTH].
+    a_halves: Vec<i16>,
+    b_halves: Vec<i16>,
+    /// Block scales, [rows][DEPTH / block].
+    a_scales: Vec<f64>,
+    b_scales: Vec<f64>,
+}
+
 impl GemmScratch {
-    fn new(plan: &GemmPlan) -> Self {
-        let elements = is_elementwise(&plan.a, &plan.b);
-        let (codes, values) = if elements { (0, DEPTH) } else { (DEPTH, 0) };
+    fn new() -> Self {
         GemmScratch {
             acc: vec![0.0; TILE_ROWS * TILE_COLS],
-            a_halves: vec![0; TILE_ROWS * codes],
-            b_halves: vec![0; TILE_COLS * codes],
-            a_scales: vec![0.0; TILE_ROWS * codes / 16],
-            b_scales: vec![0.0; TILE_COLS * codes / 16],
-            a_values: vec![0.0; TILE_ROWS * values],
-            b_values: vec![0.0; TILE_COLS * values],
+            packing: Packing::default(),
+            scalar: Unpacked::default(),
+            a_values: Vec::new(),
+            b_values: Vec::new(),
+        }
+    }
+
+    /// Room for `DEPTH` element values of every row of a tile.
+    pub(super) fn reserve_values(&mut self) {
+        self.a_values.resize(TILE_ROWS * DEPTH, 0.0);
+        self.b_values.resize(TILE_COLS * DEPTH, 0.0);
+    }
+}
+
+impl Unpacked {
+    fn reserve(&mut self) {
+        self.a_halves.resize(TILE_ROWS * DEPTH, 0);
+        self.b_halves.resize(TILE_COLS * DEPTH, 0);
+        self.a_scales.resize(TILE_ROWS * DEPTH / 16, 0.0);
+        self.b_scales.resize(TILE_COLS * DEPTH / 16, 0.0);
+    }
+}
+
+/// Scratch that waits for the next call: fresh pages would cost a small product more than its arithmetic.
+#[derive(Default)]
+pub struct ScratchList(Mutex<Vec<GemmScratch>>);
+
+/// Scratch on loan from the list.
+struct Loan<'a> {
+    list: &'a ScratchList,
+    scratch: Option<GemmScratch>,
+}
+
+impl ScratchList {
+    fn lend(&self) -> Loan<'_> {
+        // A list that another thread holds (or held when the process forked) is passed by.
+        let kept = self.0.try_lock().ok().and_then(|mut list| list.pop());
+        let mut scratch = kept.unwrap_or_else(GemmScratch::new);
+        scratch.packing.forget();
+        Loan {
+            list: self,
+            scratch: Some(scratch),
+        }
+    }
+}
+
+impl Drop for Loan<'_> {
+    fn drop(&mut self) {
+        if let (Ok(mut list), Some(scratch)) = (self.list.0.try_lock(), self.scratch.take()) {
+            list.push(scratch);
         }
     }
 }
@@ -81,16 +136,27 @@ pub fn run(cpu: &Cpu, plan: &GemmPlan) {
         unsafe { std::ptr::copy(copy.given_amax, copy.out.amax, copy.out.domains()) };
         super::quantize::clear_scale_padding(&copy.out);
     }
+    let exact = exact_in_f32(plan);
     let (down, across) = (plan.m.div_ceil(TILE_ROWS), plan.n.div_ceil(TILE_COLS));
     let tiles = down * across;
     cpu.pool.run_with(
         plan.batch * tiles,
-        || GemmScratch::new(plan),
-        |scratch, job| {
+        || cpu.scratch.lend(),
+        |loan, job| {
+            let Some(scratch) = &mut loan.scratch else {
+                return;
+            };
             let (a, b, c, d) = plan.product(job / tiles);
-            let product = Product { plan, a, b, c, d };
-            // Down first: neighbours share B, the weights.
-            let (i, j) = (job % tiles % down, job % tiles / down);
+            let product = Product {
+                plan,
+                a,
+                b,
+                c,
+                d,
+                exact_in_f32: exact[job / tiles % exact.len()],
+            };
+            // Across first: neighbours share the rows of A, which kernels keep packed.
+            let (i, j) = (job % tiles / across, job % tiles % across);
             let tile = Tile {
                 rows: i * TILE_ROWS..((i + 1) * TILE_ROWS).min(plan.m),
                 cols: j * TILE_COLS..((j + 1) * TILE_COLS).min(plan.n),
@@ -100,9 +166,6 @@ pub fn run(cpu: &Cpu, plan: &GemmPlan) {
                     gemm_elements::hardware_tile(&product, &tile, scratch);
                 }
                 // BLOCK keeps FAST's bound.
-                _ if is_elementwise(&product.a, &product.b) => {
-                    gemm_elements::tile(&product, &tile, scratch);
-                }
                 _ => (cpu.kernels.gemm_tile)(&product, &tile, scratch),
             }
             finish(&product, &tile, scratch);
@@ -110,44 +173,66 @@ pub fn run(cpu: &Cpu, plan: &GemmPlan) {
     );
 }
 
+/// For each product of the batch (or one entry for all): no scale is so large or small that a term leaves f32's normal
+/// range.
+fn exact_in_f32(plan: &GemmPlan) -> Vec<bool> {
+    if plan.a.format != Format::Mxfp4 || plan.b.format != Format::Mxfp4 {
+        return vec![true];
+    }
+    (0..plan.batch)
+        .map(|i| {
+            let (a, b, ..) = plan.product(i);
+            [a, b].iter().all(|q| {
+                // SAFETY: the plan checked the operand.
+                unsafe { operand::mx_is_safe(&Operand::of(q)) }
+            })
+        })
+        .collect()
+}
+
 /// BLOCK accumulators of a tile: each block's dot product exact, times both scales exactly, rounded once to f32, added
 /// in f32 in ascending k.
 pub fn gemm_tile(product: &Product, tile: &Tile, scratch: &mut GemmScratch) {
+    if is_elementwise(&product.a, &product.b) {
+        return gemm_elements::tile(product, tile, scratch);
+    }
+    scratch.scalar.reserve();
+    let (unpacked, acc) = (&mut scratch.scalar, &mut scratch.acc);
     let block = product.a.format.block();
     let blocks = DEPTH / block;
-    scratch.acc.fill(0.0);
+    acc.fill(0.0);
     for k in (0..product.plan.k).step_by(DEPTH) {
         let depth = DEPTH.min(product.plan.k - k);
         let used = depth.div_ceil(block);
         for (i, row) in tile.rows.clone().enumerate() {
-            let halves = &mut scratch.a_halves[i * DEPTH..][..used * block];
+            let halves = &mut unpacked.a_halves[i * DEPTH..][..used * block];
             unpack(
                 &product.a,
                 row,
                 k,
                 depth,
                 halves,
-                &mut scratch.a_scales[i * blocks..][..used],
+                &mut unpacked.a_scales[i * blocks..][..used],
             );
         }
         for (j, row) in tile.cols.clone().enumerate() {
-            let halves = &mut scratch.b_halves[j * DEPTH..][..used * block];
+            let halves = &mut unpacked.b_halves[j * DEPTH..][..used * block];
             unpack(
                 &product.b,
                 row,
                 k,
                 depth,
                 halves,
-                &mut scratch.b_scales[j * blocks..][..used],
+                &mut unpacked.b_scales[j * blocks..][..used],
             );
         }
         for i in 0..tile.rows.len() {
-            let xs = &scratch.a_halves[i * DEPTH..][..used * block];
-            let sx = &scratch.a_scales[i * blocks..][..used];
+            let xs = &unpacked.a_halves[i * DEPTH..][..used * block];
+            let sx = &unpacked.a_scales[i * blocks..][..used];
             for j in 0..tile.cols.len() {
-                let ys = &scratch.b_halves[j * DEPTH..][..used * block];
-                let sy = &scratch.b_scales[j * blocks..][..used];
-                let acc = &mut scratch.acc[i * TILE_COLS + j];
+                let ys = &unpacked.b_halves[j * DEPTH..][..used * block];
+                let sy = &unpacked.b_scales[j * blocks..][..used];
+                let acc = &mut acc[i * TILE_COLS + j];
                 *acc = if block == 16 {
                     dot::<16>(*acc, xs, sx, ys, sy)
                 } else {

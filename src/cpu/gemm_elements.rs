@@ -13,6 +13,7 @@ const DEPTH: usize = 512;
 
 /// A pair with a BF16 operand: fused multiply-adds over single elements in ascending k from +0.
 pub fn tile(product: &Product, tile: &Tile, scratch: &mut GemmScratch) {
+    scratch.reserve_values();
     scratch.acc.fill(0.0);
     let mut line = [0f32; DEPTH];
     for k in (0..product.plan.k).step_by(DEPTH) {

@@ -19,7 +19,14 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    pub fn random(r: &mut Random, rows: usize, cols: usize, block: usize, swizzled: bool, nan: bool) -> Matrix {
+    pub fn random(
+        r: &mut Random,
+        rows: usize,
+        cols: usize,
+        block: usize,
+        swizzled: bool,
+        nan: bool,
+    ) -> Matrix {
         let code_stride = cols.div_ceil(2) + 3;
         let n = cols.div_ceil(block);
         let scale_stride = n + 1;
@@ -95,7 +102,8 @@ pub fn expected(a: &Matrix, b: &Matrix, i: usize, j: usize) -> f32 {
 }
 
 /// (a, b, packed B or not, rows, cols, acc, ld)
-pub type Tile<'a> = &'a mut dyn FnMut(&Operand, &Operand, bool, Range<usize>, Range<usize>, *mut f32, usize);
+pub type Tile<'a> =
+    &'a mut dyn FnMut(&Operand, &Operand, bool, Range<usize>, Range<usize>, *mut f32, usize);
 
 pub fn check(block: usize, f: Tile) {
     let mut r = Random(4242);

@@ -65,7 +65,12 @@ impl Row {
 }
 
 /// The scalar answer for one row: codes and scale bytes.
-pub fn expected(o: &Options, x: &[f32], amax: f32, key: Option<(&Key, u64, u64)>) -> (Vec<u8>, Vec<u8>) {
+pub fn expected(
+    o: &Options,
+    x: &[f32],
+    amax: f32,
+    key: Option<(&Key, u64, u64)>,
+) -> (Vec<u8>, Vec<u8>) {
     let t = scale::tensor_scale(o, amax);
     let block = o.format.block();
     let mut codes = vec![0u8; x.len().div_ceil(2)];
@@ -93,22 +98,43 @@ pub fn expected(o: &Options, x: &[f32], amax: f32, key: Option<(&Key, u64, u64)>
 /// Options that the SIMD quantizers know.
 pub fn known_options() -> Vec<Options> {
     let base = Options::default();
-    let mx = Options { format: Format::Mxfp4, ..base };
+    let mx = Options {
+        format: Format::Mxfp4,
+        ..base
+    };
     vec![
         base,
-        Options { chain: Chain::Div6, ..base },
-        Options { chain: Chain::Single, ..base },
-        Options { range_16_17: true, c: 1536.0, ..base },
+        Options {
+            chain: Chain::Div6,
+            ..base
+        },
+        Options {
+            chain: Chain::Single,
+            ..base
+        },
+        Options {
+            range_16_17: true,
+            c: 1536.0,
+            ..base
+        },
         mx,
-        Options { scale_rule: ScaleRule::Ceil, ..mx },
-        Options { scale_rule: ScaleRule::Even, ..mx },
+        Options {
+            scale_rule: ScaleRule::Ceil,
+            ..mx
+        },
+        Options {
+            scale_rule: ScaleRule::Even,
+            ..mx
+        },
     ]
 }
 
 /// Rows that go wrong easily: ties, powers of two, subnormals, huge ranges, signed zeros, values that are not finite.
 pub fn adversarial(n: usize, seed: u64) -> Vec<Vec<f32>> {
     let mut r = Random(seed);
-    let grid = [0.25f32, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0, 6.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 0.0];
+    let grid = [
+        0.25f32, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0, 6.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 0.0,
+    ];
     let mut rows = vec![Vec::new(); 9];
     for i in 0..n {
         let sign = if r.u32() & 1 == 0 { 1.0 } else { -1.0 };
@@ -118,7 +144,11 @@ pub fn adversarial(n: usize, seed: u64) -> Vec<Vec<f32>> {
         rows[2].push(sign * g * 2f32.powi(((i / 16) % 40) as i32 - 20));
         rows[3].push(f32::from_bits(r.u32() & 0x807F_FFFF));
         rows[4].push(r.normal() * 2f32.powi((r.u32() % 240) as i32 - 120));
-        rows[5].push(if r.u32() % 3 == 0 { sign * 0.0 } else { sign * g });
+        rows[5].push(if r.u32() % 3 == 0 {
+            sign * 0.0
+        } else {
+            sign * g
+        });
         rows[6].push(f32::from_bits(r.u32()));
         rows[7].push(if r.u32() % 97 == 0 {
             [f32::NAN, f32::INFINITY, f32::NEG_INFINITY][r.u32() as usize % 3]
@@ -131,14 +161,20 @@ pub fn adversarial(n: usize, seed: u64) -> Vec<Vec<f32>> {
 }
 
 /// A row quantizer under test: (row, n, rule, draw, codes, scales).
-pub type Quantizer = unsafe fn(Dtype, *const u8, usize, &Rule, Option<&Draw>, *mut u8, *mut u8) -> bool;
+pub type Quantizer =
+    unsafe fn(Dtype, *const u8, usize, &Rule, Option<&Draw>, *mut u8, *mut u8) -> bool;
 
 /// One row through a kernel, at an unaligned address, outputs poisoned and checked for writes beyond their end.
 pub fn check_row(q: Quantizer, o: &Options, row: &Row, amax: f32, key: Option<(Key, u64, u64)>) {
     let n = row.values.len();
     let rule = Rule::new(o, &scale::tensor_scale(o, amax)).expect("a known rule");
     let draw = key.map(|(k, r, c)| Draw::new(&k, r, c));
-    let (codes, scales) = expected(o, &row.values, amax, key.as_ref().map(|(k, r, c)| (k, *r, *c)));
+    let (codes, scales) = expected(
+        o,
+        &row.values,
+        amax,
+        key.as_ref().map(|(k, r, c)| (k, *r, *c)),
+    );
     for poison in [0xFFu8, 0] {
         let mut input = vec![poison; 1];
         input.extend(&row.bytes);
@@ -147,18 +183,33 @@ pub fn check_row(q: Quantizer, o: &Options, row: &Row, amax: f32, key: Option<(K
         let mut s = vec![poison; scales.len() + 7];
         // SAFETY: buffers hold what the row needs.
         let bad = unsafe {
-            q(row.dtype, input.as_ptr().add(1), n, &rule, draw.as_ref(), c.as_mut_ptr(), s.as_mut_ptr())
+            q(
+                row.dtype,
+                input.as_ptr().add(1),
+                n,
+                &rule,
+                draw.as_ref(),
+                c.as_mut_ptr(),
+                s.as_mut_ptr(),
+            )
         };
         assert_eq!(bad, row.values.iter().any(|v| !v.is_finite()), "{o:?}");
         let context = || format!("{:?} n {n} amax {amax:e} {o:?} {key:?}", row.dtype);
         assert_eq!(&s[..scales.len()], &scales[..], "scales, {}", context());
         assert_eq!(&c[..codes.len()], &codes[..], "codes, {}", context());
-        assert!(c[codes.len()..].iter().chain(&s[scales.len()..]).all(|&b| b == poison));
+        assert!(c[codes.len()..]
+            .iter()
+            .chain(&s[scales.len()..])
+            .all(|&b| b == poison));
     }
 }
 
 pub fn check_quantizer(q: Quantizer) {
-    let key = Key { seed: 0x1234_5678_9ABC_DEF0, offset: 0x0123_4567_89AB_CDEF, columnwise: false };
+    let key = Key {
+        seed: 0x1234_5678_9ABC_DEF0,
+        offset: 0x0123_4567_89AB_CDEF,
+        columnwise: false,
+    };
     for o in known_options() {
         for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
             // Every tail, whole groups, and more than one chunk.
@@ -197,7 +248,10 @@ pub fn check_all_inputs(q: Quantizer, dtype: Dtype) {
         let row = Row::new(dtype, &x);
         check_row(q, &o, &row, 2688.0, None);
         // Small values only, so that the lead decides.
-        let small: Vec<f32> = x.iter().map(|v| if v.abs() > lead { lead } else { *v }).collect();
+        let small: Vec<f32> = x
+            .iter()
+            .map(|v| if v.abs() > lead { lead } else { *v })
+            .collect();
         check_row(q, &o, &Row::new(dtype, &small), 2688.0, None);
     }
 }
@@ -230,7 +284,12 @@ pub type RowTransform = unsafe fn(Dtype, *const u8, usize, &Transform, *mut f32)
 pub fn check_transform(f: RowTransform) {
     for n in [16u32, 32, 64, 128] {
         for keep_f32 in [false, true] {
-            let o = Options { hadamard: n, keep_f32, signs: crate::numerics::Signs::Seeded, ..Options::default() };
+            let o = Options {
+                hadamard: n,
+                keep_f32,
+                signs: crate::numerics::Signs::Seeded,
+                ..Options::default()
+            };
             let t = Transform::new(&o, 5, 6).expect("a transform");
             for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
                 for x in adversarial(384, n as u64) {

@@ -19,6 +19,7 @@ mod gemm;
 mod gemm_elements;
 mod hadamard;
 mod operand;
+mod packing;
 mod panel;
 pub mod pool;
 mod quantize;
@@ -31,6 +32,8 @@ mod transpose;
 mod gemm_tests;
 #[cfg(test)]
 mod isa_tests;
+#[cfg(test)]
+mod table_tests;
 
 use std::ops::Range;
 
@@ -77,7 +80,23 @@ pub const SCALAR: Kernels = Kernels {
 impl Kernels {
     /// The fastest table that this processor can run.
     pub fn detect() -> Kernels {
-        SCALAR
+        Kernels::all().next().unwrap_or(SCALAR)
+    }
+
+    /// Every table that this processor can run, the fastest first.
+    pub fn all() -> impl Iterator<Item = Kernels> {
+        [
+            #[cfg(target_arch = "x86_64")]
+            avx512::table::table(),
+            Some(SCALAR),
+        ]
+        .into_iter()
+        .flatten()
+    }
+
+    /// The table of that name, if this processor can run it. Never changes a byte of a result.
+    pub fn by_name(name: &str) -> Option<Kernels> {
+        Kernels::all().find(|k| k.name == name)
     }
 }
 
@@ -85,6 +104,8 @@ impl Kernels {
 pub struct Cpu {
     pub(crate) pool: Pool,
     pub(crate) kernels: Kernels,
+    /// Packing buffers of threads that have worked on a product, kept for the next one.
+    pub(crate) scratch: gemm::ScratchList,
 }
 
 impl Cpu {
@@ -93,6 +114,15 @@ impl Cpu {
         Cpu {
             pool: Pool::new(threads),
             kernels: Kernels::detect(),
+            scratch: gemm::ScratchList::default(),
+        }
+    }
+
+    /// With a table of the caller's choice, for tests and measurements.
+    pub fn with_kernels(threads: usize, kernels: Kernels) -> Cpu {
+        Cpu {
+            kernels,
+            ..Cpu::new(threads)
         }
     }
 

@@ -1,6 +1,8 @@
 //! A quantized operand as kernels read it: raw pointers and strides, checked by the plan before they come here.
 
 use crate::numerics::layout::swizzled_offset;
+use crate::numerics::ScaleLayout;
+use crate::plan::Quantized;
 
 /// Codes and scale bytes of a matrix whose blocks lie along its rows.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +26,20 @@ unsafe impl Send for Operand {}
 unsafe impl Sync for Operand {}
 
 impl Operand {
+    /// A checked quantized matrix; not of the BF16 format.
+    pub fn of(q: &Quantized) -> Operand {
+        Operand {
+            codes: q.codes,
+            code_stride: q.code_stride,
+            scales: q.scales,
+            scale_stride: q.scale_stride,
+            swizzled: q.scale_layout == ScaleLayout::Swizzled,
+            rows: q.rows,
+            cols: q.cols,
+            block: q.format.block(),
+        }
+    }
+
     /// Scale bytes of a row.
     pub fn scale_cols(&self) -> usize {
         self.cols.div_ceil(self.block)
@@ -59,4 +75,43 @@ impl Operand {
             }
         }
     }
+}
+
+/// Exponent bytes of MXFP4 within which no term of a product under- or overflows f32, so that an FMA's single rounding
+/// is the contract's.
+pub const SAFE_LOW: u8 = 127 - 50;
+pub const SAFE_HIGH: u8 = 127 + 50;
+
+/// Whether every MXFP4 scale lies in the safe range, is NaN, or belongs to a block of zeros.
+///
+/// # Safety
+/// `m` must describe readable memory.
+pub unsafe fn mx_is_safe(m: &Operand) -> bool {
+    let mut bytes = [0u8; 256];
+    for row in 0..m.rows {
+        let mut first = 0;
+        while first < m.scale_cols() {
+            let n = (m.scale_cols() - first).min(256);
+            // SAFETY: rows and blocks inside the matrix.
+            unsafe { m.read_scales(row, first, &mut bytes[..n]) };
+            let unsafe_byte = |&b: &u8| b < SAFE_LOW || (b > SAFE_HIGH && b != 255);
+            if bytes[..n].iter().fold(false, |u, b| u | unsafe_byte(b)) {
+                for (i, b) in bytes[..n]
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, b)| unsafe_byte(b))
+                {
+                    let start = (first + i) * 32;
+                    let len = (m.cols - start).min(32).div_ceil(2);
+                    // SAFETY: the block's bytes inside the row.
+                    let codes = unsafe { std::slice::from_raw_parts(m.code_row(row, start), len) };
+                    if *b > SAFE_HIGH || codes.iter().any(|c| c & 0x77 != 0) {
+                        return false;
+                    }
+                }
+            }
+            first += n;
+        }
+    }
+    true
 }

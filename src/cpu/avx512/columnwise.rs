@@ -246,7 +246,12 @@ pub unsafe fn tile<const DT: u8>(x: &Columns, o: &Options, out: &mut Output) -> 
         match o.draw {
             Some(draw) => tile_of::<DT, true>(x, o, draw, out),
             None => {
-                let none = Draw { key: [0; 2], offset: [0; 2], row: 0, block: 0 };
+                let none = Draw {
+                    key: [0; 2],
+                    offset: [0; 2],
+                    row: 0,
+                    block: 0,
+                };
                 tile_of::<DT, false>(x, o, &none, out)
             }
         }
@@ -313,7 +318,10 @@ unsafe fn tile_of<const DT: u8, const SR: bool>(
             // Blocks that are not finite keep codes of 0.
             let d = d.map(|d| _mm512_maskz_mov_epi32(!s.bad, d));
             bad |= s.bad & mask != 0;
-            packed[i] = [_mm512_unpacklo_epi32(d[0], d[1]), _mm512_unpackhi_epi32(d[0], d[1])];
+            packed[i] = [
+                _mm512_unpacklo_epi32(d[0], d[1]),
+                _mm512_unpackhi_epi32(d[0], d[1]),
+            ];
         }
         store_codes(&packed, out);
         store_scales(&bytes, out);
@@ -377,7 +385,10 @@ fn store_scales(bytes: &[[u8; 16]; 8], out: &mut Output) {
     // SAFETY: two vectors of the 128 bytes, in and out.
     unsafe {
         let p = bytes.as_ptr().cast::<u8>();
-        let (x, y) = (_mm512_loadu_si512(p.cast()), _mm512_loadu_si512(p.add(64).cast()));
+        let (x, y) = (
+            _mm512_loadu_si512(p.cast()),
+            _mm512_loadu_si512(p.add(64).cast()),
+        );
         for (half, order) in ORDER.iter().enumerate() {
             let order = _mm512_loadu_si512(order.as_ptr().cast());
             let z = _mm512_permutex2var_epi8(x, order, y);

@@ -24,9 +24,8 @@ fn sign(x: __m512, words: &[u32; 4], vector: usize) -> __m512 {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512vnni")]
 fn within(x: __m512) -> __m512 {
-    let plus_minus = |mask: __mmask16| {
-        _mm512_mask_blend_ps(mask, _mm512_set1_ps(1.0), _mm512_set1_ps(-1.0))
-    };
+    let plus_minus =
+        |mask: __mmask16| _mm512_mask_blend_ps(mask, _mm512_set1_ps(1.0), _mm512_set1_ps(-1.0));
     let x = _mm512_fmadd_ps(x, plus_minus(0xAAAA), _mm512_permute_ps::<0xB1>(x));
     let x = _mm512_fmadd_ps(x, plus_minus(0xCCCC), _mm512_permute_ps::<0x4E>(x));
     let x = _mm512_fmadd_ps(x, plus_minus(0xF0F0), _mm512_shuffle_f32x4::<0xB1>(x, x));

@@ -198,11 +198,7 @@ pub fn nearest<const CLIP: bool, const BYTE: i32>(x: __m512, e: __m512) -> __m51
         // The smaller magnitude of y and 6, with y's sign.
         y = _mm512_range_ps::<0x02>(y, _mm512_set1_ps(6.0));
     }
-    let s = _mm512_castps_si512(_mm512_fmadd_ps(
-        power(y),
-        _mm512_set1_ps(4_194_304.0),
-        y,
-    ));
+    let s = _mm512_castps_si512(_mm512_fmadd_ps(power(y), _mm512_set1_ps(4_194_304.0), y));
     place::<BYTE>(s)
 }
 

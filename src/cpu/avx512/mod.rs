@@ -1,12 +1,15 @@
 //! Kernels for AVX-512 with VBMI and VNNI (Ice Lake, Zen 4 and later).
 
 pub mod amax;
-pub mod lanes;
 pub mod columnwise;
+mod copy16;
 pub mod gemm;
 pub mod hadamard;
+pub mod lanes;
 pub mod philox;
 pub mod quantize;
+mod square;
+pub mod table;
 
 /// Whether this processor has all that the kernels here use.
 pub fn available() -> bool {

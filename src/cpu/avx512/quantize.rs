@@ -155,8 +155,14 @@ fn random_bytes(draw: &Draw, first_block: usize, out: &mut Aligned<[u8; 256]>) {
     let swap = _mm512_set4_epi32(0x0F0D_0E0C, 0x0B09_0A08, 0x0705_0604, 0x0301_0200);
     let w = w.map(|x| _mm512_shuffle_epi8(x, swap));
     // 4 x 16 transposition of words: block i's words 0..3 side by side.
-    let (a, b) = (_mm512_unpacklo_epi32(w[0], w[1]), _mm512_unpackhi_epi32(w[0], w[1]));
-    let (c, d) = (_mm512_unpacklo_epi32(w[2], w[3]), _mm512_unpackhi_epi32(w[2], w[3]));
+    let (a, b) = (
+        _mm512_unpacklo_epi32(w[0], w[1]),
+        _mm512_unpackhi_epi32(w[0], w[1]),
+    );
+    let (c, d) = (
+        _mm512_unpacklo_epi32(w[2], w[3]),
+        _mm512_unpackhi_epi32(w[2], w[3]),
+    );
     let quads = [
         _mm512_unpacklo_epi64(a, c),
         _mm512_unpackhi_epi64(a, c),
@@ -169,9 +175,18 @@ fn random_bytes(draw: &Draw, first_block: usize, out: &mut Aligned<[u8; 256]>) {
         // SAFETY: blocks 0..16 of 16 bytes lie inside the 256-byte array.
         unsafe {
             _mm_store_si128(p.add(16 * j).cast(), _mm512_extracti32x4_epi32::<0>(q));
-            _mm_store_si128(p.add(16 * (j + 4)).cast(), _mm512_extracti32x4_epi32::<1>(q));
-            _mm_store_si128(p.add(16 * (j + 8)).cast(), _mm512_extracti32x4_epi32::<2>(q));
-            _mm_store_si128(p.add(16 * (j + 12)).cast(), _mm512_extracti32x4_epi32::<3>(q));
+            _mm_store_si128(
+                p.add(16 * (j + 4)).cast(),
+                _mm512_extracti32x4_epi32::<1>(q),
+            );
+            _mm_store_si128(
+                p.add(16 * (j + 8)).cast(),
+                _mm512_extracti32x4_epi32::<2>(q),
+            );
+            _mm_store_si128(
+                p.add(16 * (j + 12)).cast(),
+                _mm512_extracti32x4_epi32::<3>(q),
+            );
         }
     }
 }
@@ -200,7 +215,10 @@ unsafe fn codes256<const DT: u8, const CLIP: bool, const SR: bool>(
     let raw = |i: usize, byte: usize| -> __m512i {
         // SAFETY: block i < 16 of the caller's 256 elements; `e` and `random` hold sixteen blocks.
         let (x, e) = unsafe {
-            (load::<DT>(p.add(16 * i * size::<DT>())), _mm512_set1_ps(*e.get_unchecked(i)))
+            (
+                load::<DT>(p.add(16 * i * size::<DT>())),
+                _mm512_set1_ps(*e.get_unchecked(i)),
+            )
         };
         if SR {
             // SAFETY: as above.
@@ -224,8 +242,14 @@ unsafe fn codes256<const DT: u8, const CLIP: bool, const SR: bool>(
     };
     for h in 0..2 {
         let i = 8 * h;
-        let a = codes4([raw(i, 0), raw(i + 1, 1), raw(i + 2, 2), raw(i + 3, 3)], table);
-        let b = codes4([raw(i + 4, 0), raw(i + 5, 1), raw(i + 6, 2), raw(i + 7, 3)], table);
+        let a = codes4(
+            [raw(i, 0), raw(i + 1, 1), raw(i + 2, 2), raw(i + 3, 3)],
+            table,
+        );
+        let b = codes4(
+            [raw(i + 4, 0), raw(i + 5, 1), raw(i + 6, 2), raw(i + 7, 3)],
+            table,
+        );
         // Element 2t + 1 (high half of 64-bit lane t) into the high nibbles of element 2t's bytes.
         let a = _mm512_or_si512(a, _mm512_srli_epi64::<28>(a));
         let b = _mm512_or_si512(b, _mm512_srli_epi64::<28>(b));
@@ -343,6 +367,32 @@ unsafe fn whole<const DT: u8, const SR: bool>(
             zero_bad(&bad[..groups], codes);
         }
         any_bad
+    }
+}
+
+/// Codes of 256 f32 under given multipliers; `draw` starts at their first.
+///
+/// # Safety
+/// `p` must be readable for 256 f32, `out` writable for 128 bytes.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512vnni")]
+pub unsafe fn encode_group(
+    p: *const u8,
+    e: &[f32; GROUP / 16],
+    clip: bool,
+    draw: Option<&Draw>,
+    out: *mut u8,
+) {
+    let mut random = Aligned([0u8; 256]);
+    // SAFETY: the caller's promise.
+    unsafe {
+        match draw {
+            Some(draw) => {
+                random_bytes(draw, 0, &mut random);
+                codes256::<F32, true, true>(p, e, &random, out);
+            }
+            None if clip => codes256::<F32, true, false>(p, e, &random, out),
+            None => codes256::<F32, false, false>(p, e, &random, out),
+        }
     }
 }
 

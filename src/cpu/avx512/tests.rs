@@ -3,6 +3,7 @@
 use super::lanes::{BF16, F16, F32};
 use super::*;
 use crate::cpu::isa_tests::*;
+use crate::cpu::packing::{Buffer, Packing};
 use crate::cpu::rule::{Draw, Rule, Transform};
 use crate::numerics::{special, Dtype};
 
@@ -28,7 +29,11 @@ unsafe fn quantize_row(
         let len = (n - i).min(quantize::CHUNK);
         // SAFETY: the test's buffers hold n elements.
         unsafe {
-            let (p, c, s) = (x.add(i * dtype.size()), codes.add(i / 2), scales.add(i / rule.block()));
+            let (p, c, s) = (
+                x.add(i * dtype.size()),
+                codes.add(i / 2),
+                scales.add(i / rule.block()),
+            );
             bad |= match dtype {
                 Dtype::F32 => quantize::chunk::<F32>(p, len, rule, draw, i / 16, c, s),
                 Dtype::Bf16 => quantize::chunk::<BF16>(p, len, rule, draw, i / 16, c, s),
@@ -98,9 +103,18 @@ fn largest_magnitudes() {
                 // SAFETY: the row holds n elements.
                 let (all, finite) = unsafe {
                     match dtype {
-                        Dtype::F32 => (amax::amax_bits::<F32>(p, n), amax::finite_amax_bits::<F32>(p, n)),
-                        Dtype::Bf16 => (amax::amax_bits::<BF16>(p, n), amax::finite_amax_bits::<BF16>(p, n)),
-                        Dtype::F16 => (amax::amax_bits::<F16>(p, n), amax::finite_amax_bits::<F16>(p, n)),
+                        Dtype::F32 => (
+                            amax::amax_bits::<F32>(p, n),
+                            amax::finite_amax_bits::<F32>(p, n),
+                        ),
+                        Dtype::Bf16 => (
+                            amax::amax_bits::<BF16>(p, n),
+                            amax::finite_amax_bits::<BF16>(p, n),
+                        ),
+                        Dtype::F16 => (
+                            amax::amax_bits::<F16>(p, n),
+                            amax::finite_amax_bits::<F16>(p, n),
+                        ),
                     }
                 };
                 let want = special::amax(row.values.iter().copied());
@@ -121,8 +135,8 @@ fn products() {
         return;
     }
     for block in [16, 32] {
-        let mut scratch = gemm::Scratch::default();
-        let mut weight = gemm::Buffer::default();
+        let mut scratch = Packing::default();
+        let mut weight = Buffer::default();
         crate::cpu::gemm_tests::check(block, &mut |a, b, packed, rows, cols, acc, ld| {
             scratch.forget();
             // SAFETY: the test's matrices are in memory, acc has room for the tile.
@@ -148,10 +162,19 @@ fn bf16_products() {
         return;
     }
     let mut r = Random(7);
-    let mut scratch = gemm::bf16::Scratch::default();
-    for (m, n, k) in [(1, 1, 1), (5, 33, 17), (12, 64, 768), (30, 47, 1600), (25, 96, 31), (3, 4, 0)] {
+    let mut scratch = Packing::default();
+    for (m, n, k) in [
+        (1, 1, 1),
+        (5, 33, 17),
+        (12, 64, 768),
+        (30, 47, 1600),
+        (25, 96, 31),
+        (3, 4, 0),
+    ] {
         let mut make = |rows: usize, stride: usize| -> Vec<u16> {
-            (0..rows * stride).map(|_| (r.normal().to_bits() >> 16) as u16).collect()
+            (0..rows * stride)
+                .map(|_| (r.normal().to_bits() >> 16) as u16)
+                .collect()
         };
         let (sa, sb) = (k + 3, k + 1);
         let (a, b) = (make(m, sa), make(n, sb));
@@ -165,13 +188,27 @@ fn bf16_products() {
         let mut acc = vec![f32::NAN; m * ld];
         // SAFETY: the views describe a and b, acc has room.
         unsafe {
-            gemm::bf16::tile(&view(&a, m, sa), &view(&b, n, sb), 0..m, 0..n, &mut scratch, acc.as_mut_ptr(), ld);
+            gemm::bf16::tile(
+                &view(&a, m, sa),
+                &view(&b, n, sb),
+                0..m,
+                0..n,
+                &mut scratch,
+                acc.as_mut_ptr(),
+                ld,
+            );
         }
         let value = |b: u16| f32::from_bits((b as u32) << 16);
         for i in 0..m {
             for j in 0..n {
-                let want = (0..k).fold(0f32, |s, l| value(a[i * sa + l]).mul_add(value(b[j * sb + l]), s));
-                assert_eq!(acc[i * ld + j].to_bits(), want.to_bits(), "[{m}, {n}, {k}] ({i}, {j})");
+                let want = (0..k).fold(0f32, |s, l| {
+                    value(a[i * sa + l]).mul_add(value(b[j * sb + l]), s)
+                });
+                assert_eq!(
+                    acc[i * ld + j].to_bits(),
+                    want.to_bits(),
+                    "[{m}, {n}, {k}] ({i}, {j})"
+                );
             }
         }
     }

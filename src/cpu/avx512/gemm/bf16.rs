@@ -1,9 +1,9 @@
 //! Products with a bf16 operand (mode BLOCK): acc = fma(a_k, b_k, acc) in ascending k, at the rate of f32 FMA.
 
 use super::pack::transpose16;
-use super::Buffer;
 use crate::cpu::avx512::lanes::widen_bf16;
 use crate::cpu::avx512::quantize::mask16;
+use crate::cpu::packing::Packing;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -20,12 +20,6 @@ pub struct Values {
     pub stride: usize,
     pub rows: usize,
     pub cols: usize,
-}
-
-#[derive(Default)]
-pub struct Scratch {
-    a: Buffer,
-    b: Buffer,
 }
 
 /// Packs sixteen rows (missing ones as zeros), `k` in `first..first + depth`, k-major: element (k, row) at
@@ -45,7 +39,11 @@ unsafe fn pack16(
     for k in (0..depth).step_by(16) {
         let n = (depth - k).min(16);
         let mut r = [_mm512_setzero_si512(); 16];
-        for (i, r) in r.iter_mut().enumerate().take(m.rows.saturating_sub(row).min(keep)) {
+        for (i, r) in r
+            .iter_mut()
+            .enumerate()
+            .take(m.rows.saturating_sub(row).min(keep))
+        {
             // SAFETY: rows and columns inside the matrix, by the mask.
             let x = unsafe {
                 let p = m.data.add((row + i) * m.stride + 2 * (first + k));
@@ -74,7 +72,10 @@ unsafe fn kernel<const R: usize>(
     unsafe {
         let mut sum = [[_mm512_setzero_ps(); 2]; R];
         for (r, s) in sum.iter_mut().enumerate() {
-            *s = [_mm512_loadu_ps(acc.add(r * ld)), _mm512_loadu_ps(acc.add(r * ld + 16))];
+            *s = [
+                _mm512_loadu_ps(acc.add(r * ld)),
+                _mm512_loadu_ps(acc.add(r * ld + 16)),
+            ];
         }
         for _ in 0..depth {
             let (b0, b1) = (_mm512_load_ps(b), _mm512_load_ps(b.add(16)));
@@ -103,12 +104,13 @@ pub unsafe fn tile(
     b: &Values,
     rows: Range<usize>,
     cols: Range<usize>,
-    scratch: &mut Scratch,
+    scratch: &mut Packing,
     acc: *mut f32,
     ld: usize,
 ) {
     let groups = rows.len().div_ceil(ROWS);
     let panels = cols.len().div_ceil(COLS);
+    scratch.forget();
     // SAFETY: groups and panels cover the tile; buffers are sized for what is packed into them.
     unsafe {
         for r in 0..rows.len() {

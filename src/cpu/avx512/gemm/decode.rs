@@ -55,7 +55,10 @@ unsafe fn product<const S: usize, const R: usize>(
     unsafe {
         let mut sum = [[_mm512_setzero_ps(); 2]; R];
         for (r, s) in sum.iter_mut().enumerate() {
-            *s = [_mm512_loadu_ps(acc.add(r * ld)), _mm512_loadu_ps(acc.add(r * ld + 16))];
+            *s = [
+                _mm512_loadu_ps(acc.add(r * ld)),
+                _mm512_loadu_ps(acc.add(r * ld + 16)),
+            ];
         }
         let (quarter, magic) = (_mm512_set1_ps(0.25), _mm512_set1_ps(-MAGIC));
         for _ in 0..blocks {
@@ -63,7 +66,10 @@ unsafe fn product<const S: usize, const R: usize>(
                 _mm_prefetch::<_MM_HINT_T0>(codes.wrapping_add(AHEAD + 64 * i).cast());
             }
             let s0 = _mm512_mul_ps(scales16::<S>(_mm_loadu_si128(scales.cast())), quarter);
-            let s1 = _mm512_mul_ps(scales16::<S>(_mm_loadu_si128(scales.add(16).cast())), quarter);
+            let s1 = _mm512_mul_ps(
+                scales16::<S>(_mm_loadu_si128(scales.add(16).cast())),
+                quarter,
+            );
             let (c0, c1) = (_mm512_mul_ps(s0, magic), _mm512_mul_ps(s1, magic));
             let mut t = [[_mm512_setzero_si512(); 2]; R];
             for (r, t) in t.iter_mut().enumerate() {

@@ -43,12 +43,21 @@ pub unsafe fn block16<const R: usize>(
     unsafe {
         let mut sum = [[_mm512_setzero_ps(); 2]; R];
         for (r, s) in sum.iter_mut().enumerate() {
-            *s = [_mm512_loadu_ps(acc.add(r * ld)), _mm512_loadu_ps(acc.add(r * ld + 16))];
+            *s = [
+                _mm512_loadu_ps(acc.add(r * ld)),
+                _mm512_loadu_ps(acc.add(r * ld + 16)),
+            ];
         }
         for _ in 0..blocks {
             let v: [__m512i; 8] = core::array::from_fn(|i| _mm512_load_si512(b.add(64 * i).cast()));
-            let (s0, s1) = (_mm512_load_ps(b.add(512).cast()), _mm512_load_ps(b.add(576).cast()));
-            let (c0, c1) = (_mm512_load_ps(b.add(640).cast()), _mm512_load_ps(b.add(704).cast()));
+            let (s0, s1) = (
+                _mm512_load_ps(b.add(512).cast()),
+                _mm512_load_ps(b.add(576).cast()),
+            );
+            let (c0, c1) = (
+                _mm512_load_ps(b.add(640).cast()),
+                _mm512_load_ps(b.add(704).cast()),
+            );
             for (r, s) in sum.iter_mut().enumerate() {
                 let mut t0 = _mm512_set1_epi32(*a.add(128 + 4 * r).cast::<i32>());
                 let mut t1 = t0;
@@ -91,7 +100,10 @@ pub unsafe fn block32<const R: usize>(
     unsafe {
         let mut sum = [[_mm512_setzero_ps(); 2]; R];
         for (r, s) in sum.iter_mut().enumerate() {
-            *s = [_mm512_loadu_ps(acc.add(r * ld)), _mm512_loadu_ps(acc.add(r * ld + 16))];
+            *s = [
+                _mm512_loadu_ps(acc.add(r * ld)),
+                _mm512_loadu_ps(acc.add(r * ld + 16)),
+            ];
         }
         for _ in 0..blocks {
             let codes = a.add(32 * first);
@@ -109,8 +121,14 @@ pub unsafe fn block32<const R: usize>(
                     t[1] = _mm512_dpbusd_epi32(t[1], v1, x);
                 }
             }
-            let (s0, s1) = (_mm512_load_ps(b.add(1024).cast()), _mm512_load_ps(b.add(1088).cast()));
-            let (c0, c1) = (_mm512_load_ps(b.add(1152).cast()), _mm512_load_ps(b.add(1216).cast()));
+            let (s0, s1) = (
+                _mm512_load_ps(b.add(1024).cast()),
+                _mm512_load_ps(b.add(1088).cast()),
+            );
+            let (c0, c1) = (
+                _mm512_load_ps(b.add(1152).cast()),
+                _mm512_load_ps(b.add(1216).cast()),
+            );
             for (r, s) in sum.iter_mut().enumerate() {
                 let f0 = _mm512_fmadd_ps(_mm512_castsi512_ps(t[r][0]), s0, c0);
                 let f1 = _mm512_fmadd_ps(_mm512_castsi512_ps(t[r][1]), s1, c1);

@@ -6,6 +6,7 @@ pub mod kernel;
 pub mod pack;
 
 use crate::cpu::operand::Operand;
+use crate::cpu::packing::{Held, Packing};
 use kernel::{a_bytes, b_bytes, COLS, ROWS};
 use std::ops::Range;
 
@@ -15,37 +16,6 @@ pub const TILE_ROWS: usize = 128;
 const DEPTH: usize = 256;
 /// k-blocks of 16 up to which a tile's rows of A stay packed from one tile to the next: 1.5 MiB.
 const KEPT: usize = 512;
-
-/// Memory aligned to a cache line that grows when it must.
-#[derive(Default)]
-pub struct Buffer {
-    data: Vec<Line>,
-}
-
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Line([u8; 64]);
-
-impl Buffer {
-    /// At least `bytes` bytes; what they held is lost when it grows.
-    pub fn reserve(&mut self, bytes: usize) -> *mut u8 {
-        let lines = bytes.div_ceil(64);
-        if self.data.len() < lines {
-            self.data = Vec::with_capacity(lines);
-            self.data.resize(lines, Line([0; 64]));
-        }
-        self.data.as_mut_ptr().cast()
-    }
-}
-
-/// A thread's packing buffers: under 2 MiB.
-#[derive(Default)]
-pub struct Scratch {
-    a: Buffer,
-    b: Buffer,
-    /// What `a` holds: address of the codes, first row, rows, first k-block, k-blocks.
-    held: Option<(usize, usize, usize, usize, usize)>,
-}
 
 /// Where B comes from.
 #[derive(Clone, Copy)]
@@ -91,7 +61,7 @@ pub unsafe fn tile(
     right: Right,
     rows: Range<usize>,
     cols: Range<usize>,
-    scratch: &mut Scratch,
+    scratch: &mut Packing,
     acc: *mut f32,
     ld: usize,
 ) {
@@ -109,7 +79,7 @@ unsafe fn tile_of<const S: usize>(
     right: Right,
     rows: Range<usize>,
     cols: Range<usize>,
-    scratch: &mut Scratch,
+    scratch: &mut Packing,
     acc: *mut f32,
     ld: usize,
 ) {
@@ -128,7 +98,13 @@ unsafe fn tile_of<const S: usize>(
         let packed_b = scratch.b.reserve(b_depth * b_bytes(S));
         for a_first in (0..blocks).step_by(a_depth.max(1)) {
             let a_blocks = a_depth.min(blocks - a_first);
-            let key = Some((a.codes as usize, rows.start, rows.len(), a_first, a_blocks));
+            let key = Some(Held {
+                codes: a.codes as usize,
+                first_row: rows.start,
+                rows: rows.len(),
+                first_block: a_first,
+                blocks: a_blocks,
+            });
             if scratch.held != key {
                 for g in 0..groups {
                     let out = packed_a.add(g * a_blocks * a_bytes(S));
@@ -142,7 +118,16 @@ unsafe fn tile_of<const S: usize>(
                     // Few rows: open the weight's codes in registers, straight into the product.
                     let panel = w.add(col / COLS * blocks * pack::packed_bytes(S));
                     let c = acc.add(p * COLS);
-                    decode::rows::<S>(rows.len(), packed_a, panel, blocks, a_first, a_blocks, c, ld);
+                    decode::rows::<S>(
+                        rows.len(),
+                        packed_a,
+                        panel,
+                        blocks,
+                        a_first,
+                        a_blocks,
+                        c,
+                        ld,
+                    );
                     continue;
                 }
                 for first in (0..a_blocks).step_by(b_depth.max(1)) {
@@ -163,17 +148,5 @@ unsafe fn tile_of<const S: usize>(
                 }
             }
         }
-    }
-}
-
-impl Scratch {
-    /// Forgets which rows of A are packed: they may have changed since.
-    pub fn forget(&mut self) {
-        self.held = None;
-    }
-
-    /// Bytes held.
-    pub fn bytes(&self) -> usize {
-        64 * (self.a.data.len() + self.b.data.len())
     }
 }

@@ -2,7 +2,7 @@
 //! B, both k-block after k-block, straight from quantized rows or from a weight packed before.
 
 use super::kernel::*;
-use crate::cpu::operand::Operand;
+use crate::cpu::operand::{Operand, SAFE_LOW};
 use std::arch::x86_64::*;
 
 /// Twice the value of each code, as i8, and the same plus 12, as u8; four copies, since vpermb reads six bits.
@@ -73,41 +73,6 @@ pub fn scales16<const S: usize>(bytes: __m128i) -> __m512 {
     }
 }
 
-/// Exponent bytes of MXFP4 within which no term of a product under- or overflows f32, so that an FMA's single rounding
-/// is the contract's.
-pub const SAFE_LOW: u8 = 127 - 50;
-pub const SAFE_HIGH: u8 = 127 + 50;
-
-/// Whether every MXFP4 scale lies in the safe range, is NaN, or belongs to a block of zeros.
-///
-/// # Safety
-/// `m` must describe readable memory.
-pub unsafe fn mx_is_safe(m: &Operand) -> bool {
-    let mut bytes = [0u8; 256];
-    for row in 0..m.rows {
-        let mut first = 0;
-        while first < m.scale_cols() {
-            let n = (m.scale_cols() - first).min(256);
-            // SAFETY: rows and blocks inside the matrix.
-            unsafe { m.read_scales(row, first, &mut bytes[..n]) };
-            let unsafe_byte = |&b: &u8| b < SAFE_LOW || (b > SAFE_HIGH && b != 255);
-            if bytes[..n].iter().fold(false, |u, b| u | unsafe_byte(b)) {
-                for (i, b) in bytes[..n].iter().enumerate().filter(|(_, b)| unsafe_byte(b)) {
-                    let start = (first + i) * 32;
-                    let len = (m.cols - start).min(32).div_ceil(2);
-                    // SAFETY: the block's bytes inside the row.
-                    let codes = unsafe { std::slice::from_raw_parts(m.code_row(row, start), len) };
-                    if *b > SAFE_HIGH || codes.iter().any(|c| c & 0x77 != 0) {
-                        return false;
-                    }
-                }
-            }
-            first += n;
-        }
-    }
-    true
-}
-
 /// Packs rows `row..row + 8` (missing ones as zeros) of A, k-blocks `first..first + blocks`.
 ///
 /// # Safety
@@ -154,7 +119,8 @@ pub unsafe fn group_a<const S: usize>(
         for k in 0..blocks {
             let p = out.add(k * bytes);
             let sums = row_sums::<S>(p);
-            let twelve = _mm256_add_epi32(_mm256_slli_epi32::<3>(sums), _mm256_slli_epi32::<2>(sums));
+            let twelve =
+                _mm256_add_epi32(_mm256_slli_epi32::<3>(sums), _mm256_slli_epi32::<2>(sums));
             let init = _mm256_sub_epi32(_mm256_set1_epi32(MAGIC_BITS), twelve);
             _mm256_storeu_si256(p.add(ROWS * row_bytes).cast(), init);
         }
@@ -171,7 +137,9 @@ pub unsafe fn group_a<const S: usize>(
                 _mm512_storeu_ps(value.as_mut_ptr(), v);
             }
             for j in 0..(blocks - k).min(16) {
-                let p = out.add((k + j) * bytes + ROWS * row_bytes + 32).cast::<f32>();
+                let p = out
+                    .add((k + j) * bytes + ROWS * row_bytes + 32)
+                    .cast::<f32>();
                 for (r, value) in value.iter().enumerate() {
                     *p.add(r) = value[j];
                 }
@@ -191,13 +159,19 @@ unsafe fn row_sums<const S: usize>(p: *const u8) -> __m256i {
     let (x, y) = unsafe {
         let load = |i: usize| _mm512_loadu_si512(p.add(64 * i).cast());
         if S == 1 {
-            (_mm512_dpbusd_epi32(zero, ones, load(0)), _mm512_dpbusd_epi32(zero, ones, load(1)))
+            (
+                _mm512_dpbusd_epi32(zero, ones, load(0)),
+                _mm512_dpbusd_epi32(zero, ones, load(1)),
+            )
         } else {
             // Two 128-bit lanes a row: add them, then bring rows side by side.
             let halves: [__m512i; 4] =
                 core::array::from_fn(|i| _mm512_dpbusd_epi32(zero, ones, load(i)));
             let join = |a, b| {
-                _mm512_add_epi32(_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xDD>(a, b))
+                _mm512_add_epi32(
+                    _mm512_shuffle_i32x4::<0x88>(a, b),
+                    _mm512_shuffle_i32x4::<0xDD>(a, b),
+                )
             };
             (join(halves[0], halves[1]), join(halves[2], halves[3]))
         }
@@ -314,7 +288,11 @@ pub unsafe fn panel_b<const S: usize>(
             let row = col + 16 * half;
             for k in (0..blocks).step_by(8 / S) {
                 let words = columns16(m, row, (first + k) * 16 * S);
-                for (w, x) in words.iter().enumerate().take(2 * S * (8 / S).min(blocks - k)) {
+                for (w, x) in words
+                    .iter()
+                    .enumerate()
+                    .take(2 * S * (8 / S).min(blocks - k))
+                {
                     // Word w has elements 8w..8w + 8: k-block w / (2 S), vectors 2 (w mod 2S) and the next.
                     let block = out.add((k + w / (2 * S)) * bytes);
                     for part in 0..2 {
