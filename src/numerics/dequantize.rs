@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn pass_through_keeps_bf16_values() {
-        let x = [1.0, -0.0, 1.00390625, f32::INFINITY, f32::MAX];
+        let x = [1.0, -0.0, 1.0 + 1.0 / 256.0, f32::INFINITY, f32::MAX];
         let options = Options {
             format: Format::Bf16,
             ..Options::default()

@@ -186,3 +186,137 @@ fn bytes_of_the_transformer_engine_formula() {
         .count();
     assert_eq!((scales, codes), (58, 188));
 }
+
+/// Digests of what these packages give for the same input, taken from a run on a CPU: torchao 0.18.0 and torch 2.15.0
+/// (`nvfp4_quantize`, `to_blocked`, `to_mx`), fouroversix 1.0.5 (its PyTorch reference), compressed-tensors 0.20.1.
+#[test]
+fn bytes_of_public_implementations() {
+    let bits = torch_randn();
+    let m = Matrix::new(Elements::Bf16(&bits), ROWS, COLS);
+    let d = Options::default();
+    let two_d = Options {
+        block: Block::TwoD,
+        ..d
+    };
+    let mx = Options {
+        format: Format::Mxfp4,
+        ..d
+    };
+    let over = |select, o| Options { select, ..o };
+    let (mae, mse, absmax) = (
+        Select::FourOverSixMae,
+        Select::FourOverSixMse,
+        Select::FourOverSixAbsMax,
+    );
+    let swizzled = ScaleLayout::Swizzled;
+    for (what, o, codes, scales) in [
+        (
+            "torchao, fouroversix, compressed-tensors",
+            Options {
+                chain: Chain::Div6,
+                ..d
+            },
+            "979ce8724e377443",
+            "320d94152b3d6857",
+        ),
+        (
+            "torchao, fouroversix: 128x4",
+            Options {
+                chain: Chain::Div6,
+                scale_layout: swizzled,
+                ..d
+            },
+            "979ce8724e377443",
+            "589de104605ca984",
+        ),
+        (
+            "torchao: one level",
+            Options {
+                chain: Chain::Single,
+                ..d
+            },
+            "d037d6999e45c1b8",
+            "478b60011768a7f2",
+        ),
+        (
+            "fouroversix: 16x16",
+            Options {
+                chain: Chain::Div6,
+                ..two_d
+            },
+            "621cf803a61d8989",
+            "f940198c0c7d35b5",
+        ),
+        (
+            "fouroversix: MAE",
+            over(mae, d),
+            "bc829cf451e318a4",
+            "b2a9b450a4845db2",
+        ),
+        (
+            "fouroversix: MSE",
+            over(mse, d),
+            "6a2e2c992f19a1f4",
+            "9e4c06eb4b113e62",
+        ),
+        (
+            "fouroversix: ABSMAX",
+            over(absmax, d),
+            "9d1fd33b31f77ce9",
+            "93514361e8c7657d",
+        ),
+        (
+            "fouroversix: 16x16 MAE",
+            over(mae, two_d),
+            "01dcb9d5661ab3db",
+            "470f25b09c50bc2c",
+        ),
+        (
+            "fouroversix: 16x16 MSE",
+            over(mse, two_d),
+            "6ef5c4778b236a0e",
+            "0a6911075f486d01",
+        ),
+        (
+            "fouroversix: 16x16 ABSMAX",
+            over(absmax, two_d),
+            "4f6579a77e5e224b",
+            "5519d6d2bd481e71",
+        ),
+        (
+            "torchao: MXFP4 floor",
+            mx,
+            "5524b740f5164a81",
+            "5f4e9fcc6d28e89d",
+        ),
+        (
+            "torchao rceil, fouroversix: MXFP4",
+            Options {
+                scale_rule: ScaleRule::Ceil,
+                ..mx
+            },
+            "d9f3a054e6e5b421",
+            "8b89ea4dde8dc825",
+        ),
+        (
+            "torchao: MXFP4 even",
+            Options {
+                scale_rule: ScaleRule::Even,
+                ..mx
+            },
+            "3cb9f590bef83b50",
+            "06ed16bb89d75369",
+        ),
+    ] {
+        let q = quantize(
+            &m,
+            &Call {
+                options: o,
+                ..Call::default()
+            },
+        )
+        .unwrap();
+        assert_eq!(sha256_start(&q.codes), codes, "codes of {what}");
+        assert_eq!(sha256_start(&q.scales), scales, "scale bytes of {what}");
+    }
+}
