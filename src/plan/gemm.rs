@@ -250,13 +250,6 @@ pub fn plan(
 
 /// Operands that may meet: the same contraction, through the same transform, in formats that have a product.
 fn check_operands(a: &Quantized, b: &Quantized) -> Result<()> {
-    if a.cols != b.cols {
-        return Err(Error::Shape(format!(
-            "a is {} and b is {}: both must have the same columns (K)",
-            a.shape(),
-            b.shape()
-        )));
-    }
     if a.format != b.format && a.format != Format::Bf16 && b.format != Format::Bf16 {
         return Err(Error::Mismatch(format!(
             "a is {} matrix and b is {} one, which have no common product",
@@ -269,6 +262,13 @@ fn check_operands(a: &Quantized, b: &Quantized) -> Result<()> {
             "a went through a Hadamard transform of {} with signs {:08x?} and b through one of {} with signs {:08x?}: \
              their product would be that of other matrices",
             a.hadamard, a.sign_words, b.hadamard, b.sign_words
+        )));
+    }
+    if a.cols != b.cols {
+        return Err(Error::Shape(format!(
+            "a is {} and b is {}: both must have the same columns (K)",
+            a.shape(),
+            b.shape()
         )));
     }
     if a.source_cols != b.source_cols {
