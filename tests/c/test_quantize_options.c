@@ -60,7 +60,7 @@ static const struct bad table[] = {
     {"17", NVFP4_ERR_INVALID_ARGUMENT, hadamard},
     {"98", NVFP4_ERR_INVALID_ARGUMENT, signs},
     {"flags", NVFP4_ERR_INVALID_ARGUMENT, flags},
-    {"-7", NVFP4_ERR_INVALID_ARGUMENT, domain_negative},
+    {"-7", NVFP4_ERR_SHAPE, domain_negative},
     {"24", NVFP4_ERR_INVALID_ARGUMENT, domain_tiles},
     {"1000", NVFP4_ERR_INVALID_ARGUMENT, c_value},
     {"4321", NVFP4_ERR_INVALID_ARGUMENT, options_reserved},
@@ -162,14 +162,10 @@ static void legal(nvfp4_context *ctx) {
                         desc.workspace_bytes = sizeof workspace;
                         asked = nvfp4_supports_quantize(ctx, &desc, 32, 64, NVFP4_F32, 3);
                         views_reset();
-                        row_view.codes = out.bytes; /* room for 2-byte codes */
-                        row_view.codes_bytes = 4096;
-                        column_view.codes = out.bytes + 4096;
-                        column_view.codes_bytes = 4096;
-                        if (format == NVFP4_FORMAT_BF16 && lengths[length] > 32) { /* padded columnwise copy: 64 x 128 x 2 */
-                            column_view.codes = out.matrix;
-                            column_view.codes_bytes = sizeof out.matrix;
-                        }
+                        row_view.codes = out.bytes; /* 32 x 128 and 64 x 128 values of 2 bytes at most */
+                        row_view.codes_bytes = sizeof out.bytes;
+                        column_view.codes = out.matrix;
+                        column_view.codes_bytes = sizeof out.matrix;
                         got = nvfp4_quantize(ctx, &desc, &m, &row_view, &column_view, NULL);
                         CHECK(asked == got, "supports says %s, quantize %s (format %u block %u rounding %u layout %u n %u)",
                               nvfp4_status_name(asked), nvfp4_status_name(got), (unsigned)format, (unsigned)block,

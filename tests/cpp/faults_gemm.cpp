@@ -86,7 +86,8 @@ void o2(Check& check) {
     check.fails(NVFP4_ERR_NULL_POINTER, "amax", [&] { nvfp4::gemm(ctx(), b, lost, {many.data(), 24, 24}); });
     check.fails(NVFP4_ERR_NULL_POINTER, "amax", [&] { nvfp4::dequantize(ctx(), lost, {many.data(), 24, 64}); });
   }
-  nvfp4_quantized single = parts(one_level, 2, 16, 2, e4m3_one).view();
+  const Quantized ones = parts(one_level, 2, 16, 2, e4m3_one);
+  nvfp4_quantized single = ones.view();
   single.amax = nullptr;
   single.amax_count = 0;
   Floats d(4, nan);
