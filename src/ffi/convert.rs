@@ -254,6 +254,7 @@ pub(crate) fn described(name: &'static str, q: &nvfp4_quantized) -> Result<Quant
         domain_rows: dimension(name, "domain_rows", q.domain_rows)?,
         c,
         source_cols,
+        beyond: [0; 3],
     })
 }
 

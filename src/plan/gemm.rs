@@ -370,7 +370,27 @@ fn check_strides(
             )));
         }
     }
-    for (q, codes, name) in [(a, s.a_codes, "a"), (b, s.b_codes, "b")] {
+    for (q, strides, name) in [
+        (a, [s.a_codes, s.a_scales, s.a_amax], "a"),
+        (b, [s.b_codes, s.b_scales, s.b_amax], "b"),
+    ] {
+        let used = [!q.is_empty(), q.format != Format::Bf16, q.has_amax()];
+        let words = [
+            ("codes", "codes_bytes"),
+            ("scales", "scales_bytes"),
+            ("amax", "amax_count"),
+        ];
+        for (i, (what, room)) in words.into_iter().enumerate() {
+            let last = strides[i] as usize * (batch - 1);
+            if used[i] && last > q.beyond[i] {
+                return Err(Error::BufferSize(format!(
+                    "{name}.{room} has {} to spare beyond one matrix, but desc.{name}_{what}_batch_stride is {}: the \
+                     last of {batch} starts {last} after the first",
+                    q.beyond[i], strides[i]
+                )));
+            }
+        }
+        let codes = strides[0];
         if q.format == Format::Bf16 && codes % 2 != 0 {
             return Err(Error::Alignment(format!(
                 "desc.{name}_codes_batch_stride is {codes}, not a multiple of bfloat16's 2 bytes"

@@ -291,6 +291,7 @@ pub fn described(o: &Options, rows: usize, source_cols: usize, columnwise: bool)
         domain_rows: o.domain_rows,
         c: o.c,
         source_cols,
+        beyond: [0; 3],
     }
 }
 

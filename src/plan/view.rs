@@ -194,6 +194,8 @@ pub struct Quantized {
     pub c: f32,
     /// Columns before a transform's padding.
     pub source_cols: usize,
+    /// Bytes of codes and of scales and values of amax that the buffers hold beyond this matrix: the rest of a batch.
+    pub beyond: [usize; 3],
 }
 
 // SAFETY: as for Matrix.
@@ -271,6 +273,11 @@ impl Quantized {
         self.codes = buffers.codes;
         self.scales = buffers.scales;
         self.amax = buffers.amax;
+        self.beyond = [
+            buffers.codes_bytes - codes_bytes,
+            buffers.scales_bytes - scales_bytes,
+            buffers.amax_count.saturating_sub(self.domains()),
+        ];
         Ok(self)
     }
 

@@ -44,8 +44,6 @@ struct outputs {
     nvfp4_sizes sizes;
     nvfp4_stats stats;
     nvfp4_context *context;
-    nvfp4_quantize_desc quantize_desc;
-    nvfp4_recipe recipe;
     uint32_t count;
     char text[4096];
 };

@@ -12,6 +12,10 @@ static void recipes(void) {
     static const char *const names[] = {"nvfp4", "te_nvfp4", "nvfp4_no_rht", "te_nvfp4_no_rht", "mxfp4", "bf16"};
     nvfp4_recipe recipe;
     nvfp4_quantize_desc desc;
+    struct {
+        nvfp4_recipe recipe;
+        nvfp4_quantize_desc desc;
+    } kept, before;
     size_t i;
     uint32_t operand;
     for (i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -28,14 +32,24 @@ static void recipes(void) {
     CHECK(recipe.gradient_rowwise.rounding == NVFP4_ROUND_STOCHASTIC && recipe.weight_rowwise.block == NVFP4_BLOCK_2D &&
               recipe.activation_columnwise.hadamard == 16 && recipe.gradient_columnwise.hadamard == 16,
           "nvfp4 is not what it says");
-    FAILS(NVFP4_ERR_INVALID_ARGUMENT, "nvfp5", nvfp4_recipe_init("nvfp5", &out.recipe));
-    FAILS(NVFP4_ERR_NULL_POINTER, "name", nvfp4_recipe_init(NULL, &out.recipe));
+    /* These two outputs bring their struct_size, so they can't lie in the poisoned ones. */
+    memset(&kept, 0xAB, sizeof kept);
+    kept.recipe.struct_size = sizeof kept.recipe;
+    kept.desc.struct_size = sizeof kept.desc;
+    before = kept;
+    FAILS(NVFP4_ERR_INVALID_ARGUMENT, "nvfp5", nvfp4_recipe_init("nvfp5", &kept.recipe));
+    FAILS(NVFP4_ERR_NULL_POINTER, "name", nvfp4_recipe_init(NULL, &kept.recipe));
     FAILS(NVFP4_ERR_NULL_POINTER, "out", nvfp4_recipe_init("nvfp4", NULL));
-    FAILS(NVFP4_ERR_NULL_POINTER, "", nvfp4_recipe_quantize_desc(NULL, 0, &out.quantize_desc));
+    FAILS(NVFP4_ERR_NULL_POINTER, "", nvfp4_recipe_quantize_desc(NULL, 0, &kept.desc));
     FAILS(NVFP4_ERR_NULL_POINTER, "", nvfp4_recipe_quantize_desc(&recipe, 0, NULL));
-    FAILS(NVFP4_ERR_INVALID_ARGUMENT, "9", nvfp4_recipe_quantize_desc(&recipe, 9, &out.quantize_desc));
+    FAILS(NVFP4_ERR_INVALID_ARGUMENT, "9", nvfp4_recipe_quantize_desc(&recipe, 9, &kept.desc));
     recipe.struct_size = 5;
-    FAILS(NVFP4_ERR_STRUCT_SIZE, "5", nvfp4_recipe_quantize_desc(&recipe, 0, &out.quantize_desc));
+    FAILS(NVFP4_ERR_STRUCT_SIZE, "5", nvfp4_recipe_quantize_desc(&recipe, 0, &kept.desc));
+    CHECK(memcmp(&kept, &before, sizeof kept) == 0, "a failed call wrote its output");
+    kept.recipe.struct_size = 5;
+    before = kept;
+    FAILS(NVFP4_ERR_STRUCT_SIZE, "5", nvfp4_recipe_init("nvfp4", &kept.recipe));
+    CHECK(memcmp(&kept, &before, sizeof kept) == 0, "a failed call wrote its output");
 }
 
 static void close_to(const float *got, const float *left, int left_row, int left_step, const float *right, int right_row,

@@ -129,13 +129,18 @@ void products(const nvfp4::Context& ctx) {
   const nvfp4::Quantized a = nvfp4::quantize(ctx, {x.data(), 20, 48}), b = nvfp4::quantize(ctx, {w.data(), 12, 48});
   std::vector<float> d(20 * 12), packed_d(20 * 12);
   nvfp4::gemm(ctx, a, b, {d.data(), 20, 12});
-  std::vector<std::uint8_t> packed(nvfp4::pack_weight_bytes(ctx, b));
-  nvfp4::pack_weight(ctx, b, packed.data(), packed.size());
-  nvfp4::GemmDesc desc;
-  desc.b_packed = packed.data();
-  desc.b_packed_bytes = packed.size();
-  nvfp4::gemm(ctx, a, b, {packed_d.data(), 20, 12}, desc);
-  expect(d == packed_d && d[0] != 0, "packed weight");
+  try {
+    std::vector<std::uint8_t> packed(nvfp4::pack_weight_bytes(ctx, b));
+    nvfp4::pack_weight(ctx, b, packed.data(), packed.size());
+    nvfp4::GemmDesc desc;
+    desc.b_packed = packed.data();
+    desc.b_packed_bytes = packed.size();
+    nvfp4::gemm(ctx, a, b, {packed_d.data(), 20, 12}, desc);
+    expect(d == packed_d && d[0] != 0, "packed weight");
+  } catch (const nvfp4::Error& e) {
+    expect(e.status() == NVFP4_ERR_NOT_SUPPORTED, "packed weight");
+    std::printf("SKIPPED: %s\n", e.what());
+  }
   expect(nvfp4::supports_gemm(ctx, nvfp4::GemmDesc(), 20, 12, 48, a, b, NVFP4_F32) == NVFP4_OK, "supports gemm");
 
   nvfp4::Linear layer(ctx, nvfp4::Recipe("bf16"));
