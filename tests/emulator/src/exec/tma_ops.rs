@@ -1,0 +1,2 @@
+//! Tensor copies.
+pub struct TmaOp;
