@@ -16,6 +16,8 @@ F = np.float32
 FLT_MAX = np.finfo(F).max
 GRID = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float64)
 CODES = np.concatenate([GRID, -GRID])
+VAL_MAX = F(6) / (F(17 / 16) * F(0.93))  # MS-EDEN (section 9)
+MS_EDEN_C = F(255.99) * VAL_MAX
 np.seterr(all="ignore")
 
 
@@ -165,7 +167,7 @@ def quantize(
     rows, cols = y.shape
     block = 16 if fmt == "nvfp4" else 32
     height = block if tiles else 1
-    c = F(c or (1536 if select.startswith("4over6") else 2688))
+    c = MS_EDEN_C if select == "ms_eden" else F(c or (1536 if select.startswith("4over6") else 2688))
     group = domain or max(rows, 1)
     finite = np.where(np.isfinite(y), np.abs(y), 0)
     if amax is None:
@@ -193,7 +195,29 @@ def quantize(
     codes = np.where(bad[:, :, None, None], 0, codes)
     codes = codes.transpose(0, 2, 1, 3).reshape(padded.shape)[:rows, :cols].astype(np.uint8)
     scales = np.repeat(scales, height, axis=0)[:rows]
-    return Quantized(codes, scales, row_amax, fmt, chain, rule, float(c), range_16_17)
+    out = Quantized(codes, scales, row_amax, fmt, chain, rule, float(c), range_16_17)
+    if select == "ms_eden":
+        first_word = random_words(rows, cols, seed, offset, origin, columnwise)[0].astype(np.int64)
+        out.scales = _corrected(y, decode(out), scales, first_word)
+    return out
+
+
+def _corrected(y, decoded, scales, word):
+    """Section 9: scale bytes times the correction of their block of 128, rounded stochastically to E4M3."""
+    rows, cols = y.shape
+    y, decoded = y.reshape(rows, cols // 128, 128), decoded.reshape(rows, cols // 128, 128)
+    num, den = np.zeros(y.shape[:2], F), np.zeros(y.shape[:2], F)
+    for i in range(128):
+        num = num + y[..., i] * y[..., i]
+        den = den + y[..., i] * decoded[..., i]
+    good = (den > 0) & np.isfinite(num) & np.isfinite(den)
+    v = e4m3_value(scales) * np.repeat(np.where(good, num / den, F(1)), 8, axis=1)
+    low = np.searchsorted(e4m3_value(np.arange(127)), v, side="right") - 1
+    low_value = e4m3_value(low).astype(np.float64)
+    t = (v - low_value) / (e4m3_value(np.minimum(low + 1, 126)) - low_value)
+    out = low + (np.floor(2.0**24 * t) > word >> 8)
+    out = np.where(v >= 448, 126, out)
+    return np.where((scales == 0) | (scales == 127), scales, out).astype(np.uint8)
 
 
 def _round(v, rounding, bits):
@@ -224,7 +248,7 @@ def _encode(tile, scale, s_dec, range_16_17):
 
 def _nvfp4(tile, b, amax, chain, c, select, rounding, bits, range_16_17):
     s_enc, s_dec = _outer(amax, c, chain)
-    base = b * (s_enc * F(F(1) / F(6))) if chain == "te" else (b / F(6)) * s_enc
+    base = b * (s_enc * F(F(1) / F(6))) if chain == "te" else (b / (VAL_MAX if select == "ms_eden" else F(6))) * s_enc
     scale = e4m3(base)
     if select.startswith("4over6"):
         four = e4m3(base * F(1.5))
