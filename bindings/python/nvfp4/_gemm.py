@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from typing import Any, Union
+from typing import Any, Literal, Union, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,24 @@ from ._options import Options
 from ._tensor import QuantizedTensor
 
 Operand = Union[QuantizedTensor, Sequence[QuantizedTensor]]
+
+
+@overload
+def gemm(
+    a: Operand, b: Operand, bias: Array | None = ..., c: Array | None = ..., alpha: Any = ..., beta: Any = ...,
+    activation: str | None = ..., *, out_dtype: Literal["nvfp4", "mxfp4"], accumulate: str = ...,
+    row_factors: Any = ..., col_factors: Any = ..., out_options: Options | Mapping[str, Any] | None = ...,
+    out_amax: Any = ..., seed: int = ..., offset: int = ...,
+) -> QuantizedTensor: ...  # fmt: skip
+
+
+@overload
+def gemm(
+    a: Operand, b: Operand, bias: Array | None = ..., c: Array | None = ..., alpha: Any = ..., beta: Any = ...,
+    activation: str | None = ..., out_dtype: Any = ..., accumulate: str = ..., *,
+    row_factors: Any = ..., col_factors: Any = ..., out_options: None = ..., out_amax: None = ..., seed: int = ...,
+    offset: int = ...,
+) -> Array: ...  # fmt: skip
 
 
 def gemm(
@@ -36,7 +54,7 @@ def gemm(
     out_amax: Any = None,
     seed: int = 0,
     offset: int = 0,
-) -> Any:
+) -> Array | QuantizedTensor:
     """``D = act(alpha' * A B^T + beta * C + bias)``, then one cast (docs/format.md, section 10).
 
     Args:
