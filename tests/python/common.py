@@ -53,7 +53,7 @@ def values(x):
     return np.asarray(x).astype(F)
 
 
-def expected(x, axis="row", *, format="nvfp4", block=None, chain=None, scale_rule="floor", domain=0, amax=None, c=None,
+def expected(x, axis="row", *, format="nvfp4", block=None, chain="te", scale_rule="floor", domain=0, amax=None, c=None,
              select="single", hadamard=0, sign_mask=None, keep_f32=False, rounding="nearest", seed=0, offset=0,
              origin=(0, 0), range_16_17=False, half_scale=False):  # fmt: skip
     """The oracle's answer to `nvfp4.quantize` with the same arguments."""
@@ -65,7 +65,7 @@ def expected(x, axis="row", *, format="nvfp4", block=None, chain=None, scale_rul
             mask = oracle.seeded_mask(hadamard, seed, offset)
         elif mask < 1 << 16:
             mask = oracle.repeated(mask, hadamard)
-    chain = chain or ("te" if select == "single" else "div6")
+    chain = "div6" if chain == "te" and select != "single" else chain
     kw = dict(
         fmt=format, tiles=tiles, chain=chain, rule=scale_rule, amax=amax, c=c, select=select, mask=mask, n=hadamard,
         domain=0 if domain == "tensor" else domain, keep_f32=keep_f32, rounding=rounding, seed=seed, offset=offset,

@@ -88,7 +88,7 @@ def pitched(x: Array) -> Array:
     fits = x.flags.aligned and x.size > 0
     fits = fits and (cols == 1 or x.strides[1] == item)
     fits = fits and (rows == 1 or (x.strides[0] >= cols * item and x.strides[0] % item == 0))
-    return x if fits else np.ascontiguousarray(x)
+    return x if fits else np.array(x, order="C", copy=True)
 
 
 def matrix(x: Array) -> _abi.Matrix:

@@ -89,11 +89,15 @@ def gemm(
         batch=1 if batch is None else batch,
     )
     keep: list[Any] = [_arrays.scalar(alpha, "alpha"), _arrays.scalar(beta, "beta")]
-    desc.alpha, desc.beta = (ctypes.addressof(value) for value in keep)
+    desc.alpha = ctypes.addressof(keep[0])
+    if c is not None:
+        desc.beta = ctypes.addressof(keep[1])
+    elif keep[1].value != 0:
+        raise ArgumentError(f"beta is {beta}, but c is missing")
     a_stack.strides(desc, "a")
     b_stack.strides(desc, "b")
     if bias is not None:
-        bias = np.ascontiguousarray(_arrays.checked(bias, "bias", 1))
+        bias = _arrays.pitched(_arrays.checked(bias, "bias", 1).reshape(1, -1))
         if bias.size != n:
             raise ArgumentError(f"bias has {bias.size} values; the product has {n} columns")
         desc.bias, desc.bias_dtype = bias.ctypes.data, _arrays.dtype_number(bias.dtype)
@@ -189,7 +193,7 @@ def _c_matrix(c: Array, shape: tuple[int, ...], desc: _abi.GemmDesc, keep: list[
     if c.shape not in (shape, shape[-2:]):
         raise ArgumentError(f"c has shape {c.shape}; the product has shape {shape}")
     if c.ndim == 3:
-        c = np.ascontiguousarray(c)
+        c = np.array(c, order="C", copy=True)
         desc.c_batch_stride = shape[1] * shape[2]
         keep.append(c)
         first = c[0]

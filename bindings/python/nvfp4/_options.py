@@ -27,7 +27,8 @@ class Options:
     Attributes:
         format: ``"nvfp4"`` (section 2), ``"mxfp4"`` (section 4) or ``"bf16"`` (pass-through).
         block: ``"1x16"`` or ``"16x16"``; MXFP4 ``"1x32"`` or ``"32x32"``; None is the one along the row.
-        chain: ``"te"``, ``"div6"`` or ``"single"``; None is ``"te"``, and ``"div6"`` where `select` chooses a scale.
+        chain: ``"te"``, ``"div6"`` or ``"single"`` (NVFP4 only). Where `select` chooses a scale, the default ``"te"`` stands
+            for ``"div6"``, as sections 8 and 9 say; the tensor records the chain that was used.
         scale_rule: MXFP4 exponent: ``"floor"``, ``"ceil"``, ``"even"``, ``"encode_centric"``.
         rounding: ``"nearest"`` or ``"stochastic"`` (section 7).
         scale_layout: ``"linear"`` or ``"swizzled"`` (128x4 tiles).
@@ -45,7 +46,7 @@ class Options:
 
     format: str = "nvfp4"
     block: str | None = None
-    chain: str | None = None
+    chain: str = "te"
     scale_rule: str = "floor"
     rounding: str = "nearest"
     scale_layout: str = "linear"
@@ -83,9 +84,6 @@ class Options:
         """The C descriptor."""
         fmt = _names.number(_names.FORMAT, self.format, "format")
         select = _names.number(_names.SELECT, self.select, "select")
-        chain = self.chain or ("te" if select == 0 else "div6")
-        if select and chain == "te":
-            raise ArgumentError(f"chain 'te' is named with select {self.select!r}, which takes 'div6' (or 'single')")
         hadamard = unsigned(self.hadamard, 32, "hadamard")
         signs, words = sign_fields(self.sign_mask, hadamard)
         if hadamard == 0 and self.sign_mask is not None:
@@ -93,7 +91,7 @@ class Options:
         return _abi.Options(
             format=fmt,
             block=_names.block_number(self.format, self.block),
-            chain=_names.number(_names.CHAIN, chain, "chain") if self.format == "nvfp4" else 0,
+            chain=_names.number(_names.CHAIN, self.chain, "chain"),
             scale_rule=_names.number(_names.SCALE_RULE, self.scale_rule, "scale_rule"),
             rounding=_names.number(_names.ROUNDING, self.rounding, "rounding"),
             scale_layout=_names.number(_names.SCALE_LAYOUT, self.scale_layout, "scale_layout"),
@@ -119,7 +117,7 @@ class Options:
         return Options(
             format=fmt,
             block=_names.block_word(fmt, o.block),
-            chain=_names.word(_names.CHAIN, o.chain, "chain") if fmt == "nvfp4" else None,
+            chain=_names.word(_names.CHAIN, o.chain, "chain"),
             scale_rule=_names.word(_names.SCALE_RULE, o.scale_rule, "scale_rule"),
             rounding=_names.word(_names.ROUNDING, o.rounding, "rounding"),
             scale_layout=_names.word(_names.SCALE_LAYOUT, o.scale_layout, "scale_layout"),

@@ -130,7 +130,7 @@ def reference(output: _Output | None) -> Any:
 @overload
 def quantize(
     x: Array, format: str = ..., block: str | None = ..., rounding: str = ..., seed: int = ..., offset: int = ...,
-    hadamard: int = ..., sign_mask: Any = ..., axis: Literal["row", "column"] = ..., chain: str | None = ...,
+    hadamard: int = ..., sign_mask: Any = ..., axis: Literal["row", "column"] = ..., chain: str = ...,
     amax: Any = ..., scale_layout: str = ..., nonfinite: str = ..., *, scale_rule: str = ..., domain: Domain = ...,
     c: float | None = ..., origin: tuple[int, int] = ..., stats: bool = ..., select: str = ...,
     range_16_17: bool = ..., keep_f32: bool = ..., half_scale: bool = ..., column: None = ...,
@@ -140,7 +140,7 @@ def quantize(
 @overload
 def quantize(
     x: Array, format: str = ..., block: str | None = ..., rounding: str = ..., seed: int = ..., offset: int = ...,
-    hadamard: int = ..., sign_mask: Any = ..., *, axis: Literal["both"], chain: str | None = ...,
+    hadamard: int = ..., sign_mask: Any = ..., *, axis: Literal["both"], chain: str = ...,
     amax: Any = ..., scale_layout: str = ..., nonfinite: str = ..., scale_rule: str = ..., domain: Domain = ...,
     c: float | None = ..., origin: tuple[int, int] = ..., stats: bool = ..., select: str = ...,
     range_16_17: bool = ..., keep_f32: bool = ..., half_scale: bool = ...,
@@ -158,7 +158,7 @@ def quantize(
     hadamard: int = 0,
     sign_mask: SignMask = None,
     axis: str = "row",
-    chain: str | None = None,
+    chain: str = "te",
     amax: Any = None,
     scale_layout: str = "linear",
     nonfinite: str = "propagate",
@@ -188,8 +188,8 @@ def quantize(
             booleans, True for the sign -1; ``"seeded"``, drawn from seed and offset.
         axis: ``"row"``: blocks along the rows of x. ``"column"``: the transposed copy, [cols, rows], with blocks along
             the columns of x. ``"both"``: the pair of them from one read.
-        chain: ``"te"``, ``"div6"``, ``"single"``: how the block scale is computed. None is ``"te"`` (with `select`
-            other than ``"single"``: ``"div6"``).
+        chain: ``"te"``, ``"div6"``, ``"single"``: how the block scale is computed. With `select` other than ``"single"`` the
+            default ``"te"`` stands for ``"div6"``.
         amax: given amax (delayed scaling, all-reduced), float32 by value: one number, or one a row group; with
             axis="both" a pair, or one number for both. None computes it.
         scale_layout: ``"linear"`` or ``"swizzled"`` (128x4 tiles).
@@ -311,10 +311,11 @@ def transpose(x: QuantizedTensor) -> QuantizedTensor:
     """
     context = cpu()
     options = Options(
-        format=x.format, block=x.block, chain=x.chain, scale_rule=x.scale_rule, scale_layout=x.scale_layout, c=x.c
+        format=x.format, block=x.block, chain=x.chain or "te", scale_rule=x.scale_rule, scale_layout=x.scale_layout, c=x.c
     )
     call = _Call(options, options, "row", 0, 0, None, "propagate", (0, 0), False)
     call.prepare(context, x.cols, x.rows, _arrays.DTYPE["float32"])
     output = _Output(call.sizes, "rowwise")
+    output.desc.scale_layout = _names.number(_names.SCALE_LAYOUT, x.scale_layout, "scale_layout")
     _abi.call("transpose", context.handle, ctypes.byref(x.to_c()), ctypes.byref(output.desc), None)
     return output.tensor(None)

@@ -132,6 +132,9 @@ class QuantizedTensor:
         """
         fmt_number = _names.number(_names.FORMAT, format, "format")
         block_number = _names.block_number(format, block)
+        _names.number(_names.CHAIN, chain, "chain")
+        if format != "nvfp4" and chain != "te":
+            raise ArgumentError(f"chain is {chain!r}, but format {format!r} has no scale chain")
         code_array = _arrays.byte_array(codes, "codes")
         if code_array.ndim != 2:
             raise ArgumentError(f"codes has shape {code_array.shape}; 2 dimensions [rows, ceil(cols/2)] are needed")
@@ -299,9 +302,10 @@ def _scales(scales: Array | None, fmt: str, layout: str, rows: int, cols: int) -
 
 
 def _amax(amax: Any, fmt: str, chain: str, rows: int, domain: str | int) -> Amax:
-    if fmt != "nvfp4" or _names.number(_names.CHAIN, chain, "chain") == _names.CHAIN["single"]:
+    if fmt != "nvfp4" or chain == "single":
         if amax is not None:
-            raise ArgumentError(f"amax is {amax!r}, but format {fmt!r} with chain {chain!r} has none")
+            what = "chain 'single'" if fmt == "nvfp4" else f"format {fmt!r}"
+            raise ArgumentError(f"amax is {amax!r}, but {what} has none")
         return None
     if amax is None:
         raise ArgumentError("amax is missing: format 'nvfp4' needs it unless the chain is 'single'")
