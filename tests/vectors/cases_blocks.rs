@@ -27,6 +27,23 @@ pub fn all() -> Vec<Vector> {
             ],
         },
         Vector {
+            name: "ordinary_blocks",
+            section: 2,
+            rule: "One matrix under each chain and MXFP4: what most blocks look like.",
+            cases: [Chain::Te, Chain::Div6, Chain::Single]
+                .map(|c| Options { chain: c, ..d })
+                .into_iter()
+                .chain(
+                    [ScaleRule::Floor, ScaleRule::Ceil, ScaleRule::Even].map(|r| Options {
+                        format: Format::Mxfp4,
+                        scale_rule: r,
+                        ..d
+                    }),
+                )
+                .map(|o| bf16_case(&data(14, 8 * 64), 8, with(o)))
+                .collect(),
+        },
+        Vector {
             name: "chain_single",
             section: 2,
             rule: "SINGLE has no outer scale: E43(b / 6), decode q * s; above 2688 \

@@ -1,6 +1,6 @@
 //! What the vectors of quantize share, and the calls that must be refused.
 
-use crate::describe::quantize_case;
+use crate::describe::{quantize_bytes_case, quantize_case};
 use crate::json::Json;
 use crate::Vector;
 use nvfp4::numerics::matrix::{Elements, Matrix};
@@ -29,10 +29,10 @@ pub fn case(x: &[f32], rows: usize, call: Call) -> Json {
     quantize_case(&Matrix::f32(x, rows, x.len() / rows), &call)
 }
 
-/// The same with the values rounded to bfloat16, which makes for smaller files.
+/// The same with the values rounded to bfloat16 and without the decoded values: smaller files.
 pub fn bf16_case(x: &[f32], rows: usize, call: Call) -> Json {
     let bits: Vec<u16> = x.iter().map(|v| bf16_bits(*v)).collect();
-    quantize_case(
+    quantize_bytes_case(
         &Matrix::new(Elements::Bf16(&bits), rows, x.len() / rows),
         &call,
     )

@@ -9,9 +9,19 @@ use nvfp4::numerics::rounding::{bf16_bits, f16_bits};
 use nvfp4::numerics::*;
 use nvfp4::Error;
 
-/// A case: the reference's answer to one call.
+/// A case: the reference's answer to one call, with the decoded values.
 pub fn quantize_case(m: &Matrix, call: &Call) -> Json {
+    answer(m, call, true)
+}
+
+/// The same without the decoded values, for large cases.
+pub fn quantize_bytes_case(m: &Matrix, call: &Call) -> Json {
+    answer(m, call, false)
+}
+
+fn answer(m: &Matrix, call: &Call, decoded: bool) -> Json {
     let result = match quantize(m, call) {
+        Ok(q) if !decoded => ("output", Object(parts(&q))),
         Ok(q) => ("output", quantized_output(&q)),
         Err(e) => ("error", error(&e)),
     };
