@@ -123,8 +123,9 @@ def test_quantize(case, poison):
         assert q.sign_mask == mask_of(want["signs"])
     if "c_bits" in want and q.amax is not None:
         assert bits(np.array([q.c]))[0] == words(want["c_bits"])[0]
-    same_values(q.dequantize(), want["decoded"])
-    same_values(tensor(want).dequantize(), want["decoded"])
+    if "decoded" in want:
+        same_values(q.dequantize(), want["decoded"])
+        same_values(tensor(want).dequantize(), want["decoded"])
 
 
 @pytest.mark.parametrize("case", cases("dequantize"))
