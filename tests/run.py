@@ -79,6 +79,7 @@ def steps():
         [str(pathlib.Path(CMAKE).resolve().parent / "ctest"), "--test-dir", str(CONSUMER), "--output-on-failure", "--timeout", "600"],
     ])
     yield Step("panic", [["sh", "tests/c/panic.sh", str(ROOT / "build" / "panic")]])
+    yield Step("sanitizers", [["sh", "tests/c/sanitize.sh", "address", "build/sanitize"], ["sh", "tests/c/sanitize.sh", "thread", "build/sanitize"]])
     yield Step("valgrind", [["sh", "tests/c/valgrind.sh", str(CONSUMER)]])
     yield Step("cmake", [
         [CMAKE, "-S", "cmake", "-B", "build/cmake-cargo", "-DNVFP4_CUDA=" + ("ON" if os.environ.get("CUDA") == "1" else "OFF")],

@@ -61,6 +61,34 @@ static int run(nvfp4_context *ctx, struct result *r) {
     return failed;
 }
 
+/* For checking the checkers: a race, and a write past the end of a buffer. */
+static int raced;
+static void *race(void *argument) {
+    int i;
+    for (i = 0; i < 1000; i++) raced += *(const int *)argument;
+    return NULL;
+}
+static int misbehave(const char *how) {
+    pthread_t threads[2];
+    nvfp4_matrix in = {0}, to;
+    int i, one = 1;
+    if (strcmp(how, "race") == 0) {
+        for (i = 0; i < 2; i++)
+            if (pthread_create(&threads[i], NULL, race, &one) != 0) return 0;
+        for (i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+        return 0;
+    }
+    in.struct_size = sizeof in;
+    in.data = x;
+    in.rows = 1;
+    in.cols = COLS;
+    to = in;
+    to.data = malloc((COLS - 4) * sizeof(float)); /* the library writes beyond it, as it can't know */
+    if (nvfp4_context_create(NULL, &shared_context) == NVFP4_OK) nvfp4_hadamard(shared_context, NULL, &in, &to, NULL);
+    free(to.data);
+    return 0;
+}
+
 static void *work(void *argument) {
     const int number = *(const int *)argument;
     struct result *mine = malloc(sizeof *mine);
@@ -91,6 +119,7 @@ int main(int argc, char **argv) {
     int numbers[THREADS], i;
     long wrong = 0;
     nvfp4_context_desc desc = {0};
+    if (argc > 1 && (strcmp(argv[1], "race") == 0 || strcmp(argv[1], "overrun") == 0)) return misbehave(argv[1]);
     if (argc > 1) rounds = atoi(argv[1]); /* fewer under a checker */
     desc.struct_size = sizeof desc;
     desc.threads = 2;
