@@ -16,6 +16,8 @@ class NativeLibrary(BuildHookInterface):  # type: ignore[type-arg]
     """Puts the library (and the licence) into a wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if self.target_name == "sdist":
+            raise RuntimeError("the library's source is not in this folder: build a wheel from a checkout (`python -m build --wheel`)")
         build_data["tag"] = "py3-none-linux_x86_64"
         build_data["pure_python"] = False
         if version == "editable":  # an editable install finds target/release itself

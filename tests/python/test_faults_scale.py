@@ -12,18 +12,23 @@ ONE = 2688.0  # as a given amax it makes the outer scale 1: block scale = block 
 
 
 def oriented(x, axis, **kw):
-    """Quantize so that the copy's rows are the rows of x."""
+    """Quantize so that the copy's rows are the rows of x. "tiles" in the axis asks for square tiles, which for a single
+    row have the blocks' bytes."""
+    axis, _, tiles = axis.partition(" ")
+    if tiles:
+        kw["block"] = "32x32" if kw.get("format") == "mxfp4" else "16x16"
     return nvfp4.quantize(np.ascontiguousarray(x.T) if axis == "column" else x, axis=axis, **kw)
 
 
 AXES = ["row", "column"]
+ENTRIES = ["row", "column", "row tiles", "column tiles"]
 
 
 def ulps(got, want):
     return np.abs(np.asarray(got, np.float64) - want) / np.spacing(F(abs(want)))
 
 
-@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("axis", ENTRIES)
 @pytest.mark.parametrize("dtype", [F, bfloat16])
 @pytest.mark.parametrize("chain", ["te", "div6"])
 def test_a1_a_zero_block_beside_a_small_one(axis, dtype, chain):
@@ -103,7 +108,7 @@ def test_a7_a_zero_block_of_mxfp4(axis, block):
         np.testing.assert_array_equal(nvfp4.gemm(other, ones, out_dtype="float32"), want)
 
 
-@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("axis", ENTRIES)
 def test_b1_tiny_mxfp4(axis):
     q = oriented(np.full((1, 32), 2.0**-126, F), axis, format="mxfp4")
     assert linear_scales(q).tolist() == [[0]] and set(codes(q)[0]) == {4}
@@ -142,7 +147,7 @@ def test_b3_the_end_bytes_of_e8m0():
     assert np.isnan(y[4]).all()
 
 
-@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("axis", ENTRIES)
 @pytest.mark.parametrize(
     ("value", "byte", "decoded", "relative"),
     [(1e-36, 0x66, 9.874e-37, 2e-3), (8e-36, 0x7E, 8e-36, 5e-3), (0.01, 0x7E, None, 1.2e-7)],
@@ -167,7 +172,7 @@ def test_c1_a_given_amax_below_the_data_saturates(axis, block, chain):
     assert q.stats.saturated >= 1
 
 
-@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("axis", ENTRIES)
 def test_c2_one_level_saturates_and_keeps_the_sign(axis):
     x = np.zeros((1, 16), F)
     x[0, :3] = 3000, -2900, 100
@@ -177,7 +182,7 @@ def test_c2_one_level_saturates_and_keeps_the_sign(axis):
     assert ulps(oriented(x, axis).dequantize()[0, 0], 3000.0) <= 1
 
 
-@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("axis", ENTRIES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("fmt", ["nvfp4", "mxfp4"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -192,7 +197,7 @@ def test_d1_a_bad_value_stays_visible_where_it_was(axis, dtype, fmt, bad, rng):
         q = oriented(x, axis, format=fmt, stats=True)
         hit = at // block
         keep = np.ones((2, 3), bool)
-        keep[0, hit] = False
+        keep[0 : 2 if "tiles" in axis else 1, hit] = False
         assert linear_scales(q)[0, hit] == nan and not codes(q)[0, hit * block : (hit + 1) * block].any()
         np.testing.assert_array_equal(linear_scales(q)[keep], linear_scales(want)[keep])
         y, z = q.dequantize(), want.dequantize()
@@ -260,7 +265,7 @@ def test_e2_all_codes_survive_decode_and_encode(axis):
         np.testing.assert_array_equal(oriented(y, axis, chain="single").codes, packed)
 
 
-@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("axis", ENTRIES)
 def test_e3_elements_are_encoded_with_the_scale_that_decodes_them(axis):
     q = oriented(np.full((1, 32), 4.0, F), axis, format="mxfp4", scale_rule="ceil")
     assert linear_scales(q).tolist() == [[127]] and set(codes(q)[0]) == {6} and (q.dequantize() == 4).all()
@@ -271,7 +276,7 @@ def test_e3_elements_are_encoded_with_the_scale_that_decodes_them(axis):
     np.testing.assert_allclose(q.dequantize()[0, :2], [6, 3], rtol=1.2e-7)
 
 
-@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("axis", ENTRIES)
 def test_e4_the_mx_exponent_comes_from_the_f32_value(axis):
     for value, byte in ((7.9999995, 127), (3.9999998, 126)):
         assert linear_scales(oriented(np.full((1, 32), value, F), axis, format="mxfp4")).tolist() == [[byte]]
@@ -294,14 +299,14 @@ def test_e5_exponent_rules(axis, block, rule, want):
             assert oriented(x, axis, format="mxfp4", scale_rule=rule, stats=True).stats.saturated == 0
 
 
-@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("axis", ENTRIES)
 def test_e8_codes_are_rounded_not_truncated(axis):
     x = np.zeros((1, 16), F)
     x[0, :7] = 6, 0.49, 0.74, 1.74, 2.6, 3.6, 5.1
     assert oriented(x, axis, chain="single").dequantize()[0, 1:7].tolist() == [0.5, 0.5, 1.5, 3, 4, 6]
 
 
-@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("axis", ENTRIES)
 def test_n4_each_block_has_its_own_scale(axis):
     x = np.repeat([1, 100, 1, 100], 16).astype(F)[None, :]
     q = oriented(x, axis)

@@ -35,6 +35,18 @@ def test_everything_public_is_documented():
         assert "Raises:" in doc and "Returns:" in doc and re.search(r"\[\w+, \w+\]", doc), f"{name} tells shapes and errors"
 
 
+def test_the_examples_in_the_docstrings():
+    import doctest
+
+    ran = 0
+    for thing in (nvfp4, nvfp4.supports, nvfp4.recipe):
+        for example in doctest.DocTestFinder(recurse=False).find(thing, thing.__name__, globs={"nvfp4": nvfp4, "np": np}):
+            result = doctest.DocTestRunner().run(example)
+            assert result.failed == 0
+            ran += result.attempted
+    assert ran >= 7
+
+
 def test_the_error_holds_the_librarys_sentence():
     with pytest.raises(nvfp4.Error) as caught:
         nvfp4.quantize(np.ones((4, 32), F), hadamard=24)

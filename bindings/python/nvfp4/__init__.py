@@ -4,8 +4,11 @@ A thin layer over libnvfp4 (C ABI, ctypes); every byte is specified in docs/form
 
     >>> import numpy as np, nvfp4
     >>> x = np.random.default_rng(0).standard_normal((64, 256), dtype=np.float32)
-    >>> q = nvfp4.quantize(x)                      # codes uint8 [64, 128], scales uint8 [64, 16], amax float32
-    >>> y = nvfp4.gemm(q, q, out_dtype="float32")  # x x^T of the quantized values
+    >>> q = nvfp4.quantize(x)
+    >>> q.codes.shape, q.scales.shape, q.amax.dtype
+    ((64, 128), (64, 16), dtype('float32'))
+    >>> nvfp4.gemm(q, q, out_dtype="float32").shape  # x x^T of the quantized values
+    (64, 64)
 """
 
 from ._abi import library_path

@@ -66,6 +66,8 @@ def recipe(name: str = "nvfp4", **overrides: Any) -> Recipe:
 
     Example:
         >>> r = nvfp4.recipe("nvfp4", gradient={"rounding": "nearest"}, accumulate="hardware")
+        >>> r.gradient_columnwise.rounding, r.gradient_columnwise.hadamard
+        ('nearest', 16)
 
     Raises:
         ArgumentError: unknown recipe, override, option or word.

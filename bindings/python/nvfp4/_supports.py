@@ -51,6 +51,7 @@ def supports(
 
     Example:
         >>> nvfp4.supports("gemm", 128, 256, 1000, format="mxfp4", accumulate="hardware")
+        Support(ok=True, reason='')
 
     Raises:
         ArgumentError: the question itself has no meaning (an unknown word or a shape of another length).
