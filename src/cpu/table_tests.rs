@@ -448,3 +448,76 @@ fn products_equal_the_scalar_ones() {
         }
     }
 }
+
+#[test]
+fn decoded_values_equal_the_scalar_ones() {
+    let slow = Cpu::with_kernels(1, SCALAR);
+    for kernels in tables() {
+        let fast = [Cpu::with_kernels(1, kernels), Cpu::with_kernels(3, kernels)];
+        for asked in copies() {
+            let o = plan::options::check("o", &asked).expect("legal");
+            for (rows, cols) in [
+                (1, 1),
+                (5, 31),
+                (33, 256),
+                (70, 300),
+                (16, 1000),
+                (0, 4),
+                (4, 0),
+            ] {
+                for kind in [0, 4, 7, 8] {
+                    let case = Case {
+                        rowwise: Some(asked),
+                        columnwise: None,
+                        nonfinite: Nonfinite::Propagate,
+                        given: None,
+                        pad: 1,
+                    };
+                    let mut input = Input::new(kind, Dtype::F32, rows, cols, 0);
+                    let [out, _] = run(&slow, &case, &mut input, 0xFF);
+                    let mut out = out.expect("asked for");
+                    // All bytes are legal codes; all but a few scale bytes as they were.
+                    for (i, byte) in out.scales.iter_mut().enumerate() {
+                        *byte ^= if i % 7 == 3 { i as u8 } else { 0 };
+                    }
+                    let buffers = out.buffers(&described(&o, rows, cols, false), 1);
+                    let x = described(&o, rows, cols, false)
+                        .bind("x", &buffers)
+                        .expect("fits");
+                    for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
+                        for transpose in [false, true] {
+                            let (r, c) = if transpose {
+                                (cols, rows)
+                            } else {
+                                (rows, cols)
+                            };
+                            let decode = |cpu: &Cpu| {
+                                let mut y = vec![0xA5u8; (r * (c + 1)).max(1) * dtype.size()];
+                                let out = Matrix::new(
+                                    "y",
+                                    y.as_mut_ptr(),
+                                    dtype,
+                                    r as i64,
+                                    c as i64,
+                                    c as i64 + 1,
+                                );
+                                let plan =
+                                    plan::dequantize::plan(x, transpose, out.expect("a matrix"));
+                                cpu.dequantize(&plan.expect("legal")).expect("runs");
+                                y
+                            };
+                            let want = decode(&slow);
+                            for cpu in &fast {
+                                assert!(
+                                    decode(cpu) == want,
+                                    "{} {o:?} [{rows}, {cols}] {dtype:?} {transpose} {kind}",
+                                    kernels.name
+                                );
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

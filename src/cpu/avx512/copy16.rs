@@ -11,7 +11,7 @@ use std::arch::x86_64::*;
 /// Sixteen f32 to bf16 in the high halves; a NaN becomes the quiet one of its sign.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512vnni")]
-fn cast(x: __m512) -> __m512i {
+pub fn cast(x: __m512) -> __m512i {
     let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, x);
     let y = _mm512_castps_si512(round_bf16(x));
     let quiet = _mm512_or_si512(

@@ -3,6 +3,7 @@
 pub mod amax;
 pub mod columnwise;
 mod copy16;
+pub mod dequantize;
 pub mod gemm;
 pub mod hadamard;
 pub mod lanes;

@@ -12,8 +12,8 @@ use std::arch::x86_64::*;
 pub const CHUNK: usize = 1024;
 /// Elements of one merge tree.
 pub const GROUP: usize = 256;
-/// Bytes that the prefetches of a pass run ahead.
-const AHEAD: usize = 4096;
+/// Bytes that prefetches run ahead along a long row.
+pub const AHEAD: usize = 4096;
 
 #[repr(align(64))]
 struct Aligned<T>(T);
@@ -80,13 +80,13 @@ fn tree16<const DT: u8>(z: [__m512i; 8]) -> __m512i {
     }
 }
 
-/// Bits of the largest |x| of each of the sixteen blocks in 256 elements.
+/// Bits of the largest |x| of each of the sixteen blocks in 256 elements. Prefetches `ahead` bytes further.
 ///
 /// # Safety
 /// `p` must be readable for 256 elements of type `DT`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512vnni")]
-pub unsafe fn maxima<const DT: u8>(p: *const u8) -> __m512i {
+pub unsafe fn maxima<const DT: u8>(p: *const u8, ahead: usize) -> __m512i {
     if DT == F32 {
         let mut v = [_mm512_setzero_si512(); 16];
         for i in 0..16 {
@@ -94,7 +94,7 @@ pub unsafe fn maxima<const DT: u8>(p: *const u8) -> __m512i {
             unsafe {
                 v[i] = abs_bits(_mm512_loadu_ps(p.add(64 * i).cast()));
                 if i < 8 {
-                    _mm_prefetch::<_MM_HINT_T0>(p.wrapping_add(64 * i + AHEAD).cast());
+                    _mm_prefetch::<_MM_HINT_T0>(p.wrapping_add(64 * i + ahead).cast());
                 }
             }
         }
@@ -106,7 +106,7 @@ pub unsafe fn maxima<const DT: u8>(p: *const u8) -> __m512i {
             // SAFETY: as above.
             unsafe {
                 z[j] = _mm512_and_si512(_mm512_loadu_si512(p.add(64 * j).cast()), magnitude);
-                _mm_prefetch::<_MM_HINT_T0>(p.wrapping_add(64 * j + AHEAD).cast());
+                _mm_prefetch::<_MM_HINT_T0>(p.wrapping_add(64 * j + ahead).cast());
             }
         }
         tree16::<DT>(z)
@@ -282,6 +282,7 @@ const PACK: [u8; 64] = {
 unsafe fn scale_pass<const DT: u8>(
     p: *const u8,
     groups: usize,
+    ahead: usize,
     rule: &Rule,
     e: &mut Aligned<[f32; CHUNK / 16]>,
     bad: &mut [__mmask16; CHUNK / GROUP],
@@ -292,7 +293,7 @@ unsafe fn scale_pass<const DT: u8>(
     for g in 0..groups {
         // SAFETY: group g lies inside the caller's memory; e has sixteen lanes a group.
         unsafe {
-            let mut b = maxima::<DT>(p.add(g * GROUP * size::<DT>()));
+            let mut b = maxima::<DT>(p.add(g * GROUP * size::<DT>()), ahead);
             if block == 32 {
                 b = pair(b);
             }
@@ -330,6 +331,7 @@ pub unsafe fn zero_bad(bad: &[__mmask16], codes: *mut u8) {
 unsafe fn whole<const DT: u8, const SR: bool>(
     x: *const u8,
     groups: usize,
+    ahead: usize,
     rule: &Rule,
     draw: Option<&Draw>,
     first_block: usize,
@@ -341,7 +343,8 @@ unsafe fn whole<const DT: u8, const SR: bool>(
     let mut random = Aligned([0u8; 256]);
     // SAFETY: the caller's promise, group by group.
     unsafe {
-        let (any_bad, any_clip) = scale_pass::<DT>(x, groups, rule, &mut e, &mut bad, scales);
+        let (any_bad, any_clip) =
+            scale_pass::<DT>(x, groups, ahead, rule, &mut e, &mut bad, scales);
         for g in 0..groups {
             let (p, o) = (x.add(g * GROUP * size::<DT>()), codes.add(128 * g));
             let m = &e.0[16 * g..16 * g + 16];
@@ -353,7 +356,7 @@ unsafe fn whole<const DT: u8, const SR: bool>(
             } else {
                 if DT == F32 {
                     for i in 8..16 {
-                        _mm_prefetch::<_MM_HINT_T0>(p.wrapping_add(64 * i + AHEAD).cast());
+                        _mm_prefetch::<_MM_HINT_T0>(p.wrapping_add(64 * i + ahead).cast());
                     }
                 }
                 if any_clip {
@@ -397,7 +400,8 @@ pub unsafe fn encode_group(
 }
 
 /// Quantizes `n` elements (at most `CHUNK`) of one row that start at a block boundary; `draw` is the key of stochastic
-/// rounding, `first_block` the number of 16-blocks between `draw.block` and these. Writes ceil(n/2) code bytes and
+/// rounding, `first_block` the number of 16-blocks between `draw.block` and these. Prefetches run
+/// `ahead` bytes ahead. Writes ceil(n/2) code bytes and
 /// ceil(n/block) scale bytes. Returns whether a block was non-finite.
 ///
 /// # Safety
@@ -406,6 +410,7 @@ pub unsafe fn encode_group(
 pub unsafe fn chunk<const DT: u8>(
     x: *const u8,
     n: usize,
+    ahead: usize,
     rule: &Rule,
     draw: Option<&Draw>,
     first_block: usize,
@@ -418,8 +423,8 @@ pub unsafe fn chunk<const DT: u8>(
     // SAFETY: whole groups lie in the caller's memory; the tail goes through local buffers.
     unsafe {
         let mut bad = match draw {
-            Some(_) => whole::<DT, true>(x, groups, rule, draw, first_block, codes, scales),
-            None => whole::<DT, false>(x, groups, rule, None, first_block, codes, scales),
+            Some(_) => whole::<DT, true>(x, groups, ahead, rule, draw, first_block, codes, scales),
+            None => whole::<DT, false>(x, groups, ahead, rule, None, first_block, codes, scales),
         };
         if rest > 0 {
             let done = groups * GROUP;
@@ -431,8 +436,8 @@ pub unsafe fn chunk<const DT: u8>(
             let p = buffer.0.as_ptr().cast();
             let block = first_block + done / 16;
             bad |= match draw {
-                Some(_) => whole::<F32, true>(p, 1, rule, draw, block, c, s),
-                None => whole::<F32, false>(p, 1, rule, None, block, c, s),
+                Some(_) => whole::<F32, true>(p, 1, 0, rule, draw, block, c, s),
+                None => whole::<F32, false>(p, 1, 0, rule, None, block, c, s),
             };
             if rest % 2 == 1 {
                 // The spare nibble is 0 whatever the padding drew.

@@ -38,6 +38,9 @@ impl SquareRows {
         for i in (0..GROUP).step_by(16) {
             // SAFETY: the mask holds what is left of n; arrays hold GROUP elements.
             unsafe {
+                // The next 256 elements of the row; prefetches never fault.
+                let next = p.wrapping_add((i + GROUP) * size::<DT>());
+                _mm_prefetch::<_MM_HINT_T1>(next.cast());
                 let v = match n.saturating_sub(i) {
                     0 => _mm512_setzero_ps(),
                     left => load_masked::<DT>(p.add(i * size::<DT>()), mask16(left)),
@@ -62,7 +65,7 @@ impl SquareRows {
     pub unsafe fn scale(&mut self, rule: &Rule) -> bool {
         // SAFETY: GROUP magnitudes, sixteen multipliers, sixteen bytes.
         unsafe {
-            let mut b = maxima::<F32>(self.largest.as_ptr().cast());
+            let mut b = maxima::<F32>(self.largest.as_ptr().cast(), 0);
             if rule.block() == 32 {
                 b = pair(b);
             }

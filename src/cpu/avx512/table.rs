@@ -3,7 +3,7 @@
 
 use super::lanes::{self, BF16, F16, F32};
 use super::square::SquareRows;
-use super::{amax, available, columnwise, copy16, gemm, hadamard, quantize};
+use super::{amax, available, columnwise, copy16, dequantize, gemm, hadamard, quantize};
 use crate::cpu::decode::row_amax;
 use crate::cpu::encode::host_seed;
 use crate::cpu::gemm::{is_elementwise, GemmScratch, Product, TILE_COLS};
@@ -14,7 +14,7 @@ use crate::cpu::{Kernels, Tile, SCALAR};
 use crate::numerics::rounding::Draw as Key;
 use crate::numerics::scale::tensor_scale;
 use crate::numerics::{Block, Dtype, Format, Nonfinite, Rounding, ScaleLayout};
-use crate::plan::{CopyPlan, Matrix, QuantizePlan, Quantized, Source};
+use crate::plan::{CopyPlan, DequantizePlan, Matrix, QuantizePlan, Quantized, Source};
 
 /// The table; None where the processor cannot run it.
 pub fn table() -> Option<Kernels> {
@@ -22,6 +22,7 @@ pub fn table() -> Option<Kernels> {
         name: "avx512",
         amax_tile,
         quantize_tile,
+        dequantize_tile,
         gemm_tile,
         ..SCALAR
     })
@@ -338,6 +339,11 @@ unsafe fn rowwise_tile(k: &Known, tile: &Tile) -> bool {
     let mut stage = Stage([0.0; quantize::CHUNK]);
     let mut rule = k.rule(tile.rows.start);
     let mut bytes = [0u8; quantize::CHUNK / 16];
+    // Along a long row the next elements; in a narrow tile the same columns four rows on.
+    let ahead = match tile.cols.len() * dtype.size() {
+        0..=4096 if tile.cols.len() < k.x.stride => 4 * k.x.stride * dtype.size(),
+        _ => quantize::AHEAD,
+    };
     for row in tile.rows.clone() {
         if out.domain_rows != 0 {
             rule = k.rule(row);
@@ -361,14 +367,14 @@ unsafe fn rowwise_tile(k: &Known, tile: &Tile) -> bool {
                         let x = stage.0.as_ptr().cast();
                         (
                             n,
-                            quantize::chunk::<F32>(x, n, &rule, draw, col / 16, codes, scales),
+                            quantize::chunk::<F32>(x, n, 0, &rule, draw, col / 16, codes, scales),
                         )
                     }
                     None => (
                         n,
                         by_type!(
                             dtype,
-                            quantize::chunk(p, n, &rule, draw, col / 16, codes, scales)
+                            quantize::chunk(p, n, ahead, &rule, draw, col / 16, codes, scales)
                         ),
                     ),
                 };
@@ -472,6 +478,54 @@ unsafe fn columnwise_tile(k: &Known, tile: &Tile) -> bool {
         }
         true
     })
+}
+
+/// Output bytes from which on dequantize writes past the caches: it will not be read back from them.
+const STREAM: usize = 32 << 20;
+
+fn dequantize_tile(plan: &DequantizePlan, tile: &Tile) {
+    let (q, out) = (&plan.x, &plan.out);
+    let largest = match out.dtype {
+        Dtype::Bf16 => Dtype::Bf16.max(),
+        _ => f32::MAX,
+    };
+    let factors = |row| dequantize::Factors::new(&q.decode_scale(row_amax(q, row)), largest);
+    if tile.rows.is_empty() || factors(tile.rows.start).is_none() {
+        return (SCALAR.dequantize_tile)(plan, tile);
+    }
+    let x = Operand::of(q);
+    let row_bytes = out.stride * out.dtype.size();
+    let aligned = out.data as usize % 64 == 0 && row_bytes % 64 == 0;
+    let stream = aligned && plan.cols * x.rows * out.dtype.size() >= STREAM;
+    // SAFETY: the table is only handed out where `available` says so; the plan checked operand and output.
+    unsafe {
+        if !plan.transpose {
+            for row in tile.rows.clone() {
+                let Some(f) = factors(row) else { return };
+                let o = out.at(row, 0);
+                by_type!(
+                    out.dtype,
+                    dequantize::row(&x, &f, row, plan.cols, o, stream)
+                );
+            }
+            return;
+        }
+        for row in tile.rows.clone().step_by(16) {
+            let height = 16.min(tile.rows.end - row);
+            let Some(first) = factors(row) else { return };
+            let mut f = [first; 16];
+            for (r, f) in f.iter_mut().enumerate().take(height) {
+                *f = factors(row + r).unwrap_or(first);
+            }
+            for col in (0..plan.cols).step_by(16) {
+                let (width, o) = (16.min(plan.cols - col), out.at(col, row));
+                by_type!(
+                    out.dtype,
+                    dequantize::transposed(&x, &f, row, height, col, width, o, row_bytes)
+                );
+            }
+        }
+    }
 }
 
 fn gemm_tile(product: &Product, tile: &Tile, scratch: &mut GemmScratch) {

@@ -35,9 +35,9 @@ unsafe fn quantize_row(
                 scales.add(i / rule.block()),
             );
             bad |= match dtype {
-                Dtype::F32 => quantize::chunk::<F32>(p, len, rule, draw, i / 16, c, s),
-                Dtype::Bf16 => quantize::chunk::<BF16>(p, len, rule, draw, i / 16, c, s),
-                Dtype::F16 => quantize::chunk::<F16>(p, len, rule, draw, i / 16, c, s),
+                Dtype::F32 => quantize::chunk::<F32>(p, len, 4096, rule, draw, i / 16, c, s),
+                Dtype::Bf16 => quantize::chunk::<BF16>(p, len, 4096, rule, draw, i / 16, c, s),
+                Dtype::F16 => quantize::chunk::<F16>(p, len, 4096, rule, draw, i / 16, c, s),
             };
         }
     }
