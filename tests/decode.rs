@@ -179,14 +179,19 @@ fn transpose_refuses_what_it_cannot_do() {
         block: Block::TwoD,
         ..Options::default()
     };
-    for (o, words) in [
-        (Options::default(), "square tiles"),
+    for (o, words, want) in [
+        (
+            Options::default(),
+            "square tiles",
+            NVFP4_ERR_INVALID_ARGUMENT,
+        ),
         (
             Options {
                 hadamard: 16,
                 ..tiles
             },
             "Hadamard transform of 16",
+            NVFP4_ERR_MISMATCH,
         ),
         (
             Options {
@@ -194,13 +199,14 @@ fn transpose_refuses_what_it_cannot_do() {
                 ..tiles
             },
             "each 16 rows",
+            NVFP4_ERR_MISMATCH,
         ),
     ] {
         let mut q = quantize_one(&ctx, &o, &x, false, None);
         let mut out = Packed::room(&tiles, 32, 32, 0xFF, 0);
         // SAFETY: valid operand and room.
         let status = unsafe { nvfp4_transpose(ctx.0, q.c(), out.c(), null_mut()) };
-        fails(status, NVFP4_ERR_MISMATCH, &[words]);
+        fails(status, want, &[words]);
     }
 }
 

@@ -68,6 +68,10 @@ pub(crate) fn at_most(field: &str, value: u32, largest: u32) -> Result<u32> {
     Ok(value)
 }
 
+fn domain_rows(name: &str, value: i64) -> Result<usize> {
+    dimension(name, "domain_rows", value).map_err(|e| Error::InvalidArgument(e.to_string()))
+}
+
 fn signs(name: &str, kind: u32, mask: &[u32; 4]) -> Result<Signs> {
     let unused = |used: [u32; 4]| {
         let stray: [u32; 4] = std::array::from_fn(|i| mask[i] & !used[i]);
@@ -113,7 +117,7 @@ pub(crate) fn options(name: &str, o: &nvfp4_options) -> Result<Options> {
         keep_f32: o.flags & NVFP4_KEEP_F32 != 0,
         range_16_17: o.flags & NVFP4_RANGE_16_17 != 0,
         half_scale: o.flags & NVFP4_MX_HALF_SCALE != 0,
-        domain_rows: dimension(name, "domain_rows", o.domain_rows)?,
+        domain_rows: domain_rows(name, o.domain_rows)?,
         c: o.c,
     })
 }
@@ -251,7 +255,7 @@ pub(crate) fn described(name: &'static str, q: &nvfp4_quantized) -> Result<Quant
             hadamard::sign_words(Signs::Mask(q.sign_mask), n, 0, 0)
         },
         transposed: at_most(&field("transposed"), q.transposed, 1)? == 1,
-        domain_rows: dimension(name, "domain_rows", q.domain_rows)?,
+        domain_rows: domain_rows(name, q.domain_rows)?,
         c,
         source_cols,
         beyond: [0; 3],

@@ -2,9 +2,10 @@
 
 use std::ffi::c_char;
 
-use super::{boundary, nvfp4_context};
+use super::read::out_pointer;
+use super::{boundary, context, nvfp4_context};
 use crate::abi::*;
-use crate::Error;
+use crate::selftest;
 
 /// Runs small known answers through every operation of the context's backend and compares them, byte for byte, with
 /// the scalar reference. `failures` receives the number that differ (the status is NVFP4_OK all the same); `report`,
@@ -16,6 +17,30 @@ pub unsafe extern "C" fn nvfp4_selftest(
     report: *mut c_char,
     report_bytes: usize,
 ) -> nvfp4_status {
-    let _ = (ctx, failures, report, report_bytes);
-    boundary(|| Err(Error::NotSupported("not in this build".into())))
+    boundary(|| {
+        // SAFETY: this module's law.
+        let ctx = unsafe { context(ctx)? };
+        out_pointer(failures, "failures")?;
+        let checks = selftest::run(ctx)?;
+        let failed = checks.iter().filter(|c| c.result.is_err()).count();
+        let mut text = format!(
+            "nvfp4 {} on {}\n",
+            env!("CARGO_PKG_VERSION"),
+            ctx.describe()
+        );
+        for check in &checks {
+            let outcome = check.result.as_ref().map_or_else(|e| e.as_str(), |()| "ok");
+            text.push_str(&format!("{}: {outcome}\n", check.name));
+        }
+        // SAFETY: not NULL and aligned; a report that is not NULL has room for `report_bytes`.
+        unsafe {
+            failures.write(failed as u32);
+            if !report.is_null() && report_bytes > 0 {
+                let len = text.len().min(report_bytes - 1);
+                std::ptr::copy_nonoverlapping(text.as_ptr(), report.cast::<u8>(), len);
+                report.add(len).write(0);
+            }
+        }
+        Ok(())
+    })
 }

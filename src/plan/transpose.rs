@@ -13,7 +13,7 @@ pub struct TransposePlan {
 
 pub fn plan(x: Quantized, layout: ScaleLayout, out: &Buffers) -> Result<TransposePlan> {
     if x.format != Format::Bf16 && x.block != Block::TwoD {
-        return Err(Error::Mismatch(format!(
+        return Err(Error::InvalidArgument(format!(
             "x is {} matrix with blocks along its rows; only square tiles (NVFP4_BLOCK_2D) can be transposed without \
              the source",
             describe(x.format)
