@@ -54,7 +54,6 @@ def test_the_library_needs_only_the_system(wheel):
     assert newest_glibc(data) <= (2, 39)
 
 
-@pytest.mark.xfail(reason="the library's selftest is not written yet")
 def test_a_clean_environment(wheel, tmp_path):
     """Only the wheel and NumPy are there (ml_dtypes too for the second half): import, use, doctor."""
     venv.create(tmp_path / "env", with_pip=True)
