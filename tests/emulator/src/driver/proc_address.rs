@@ -36,6 +36,7 @@ table! {
         cuFuncIsLoaded, cuFuncGetParamInfo, cuKernelGetParamInfo, cuOccupancyMaxActiveBlocksPerMultiprocessor,
         cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, cuOccupancyMaxPotentialBlockSize, cuOccupancyMaxActiveClusters,
         cuOccupancyMaxPotentialClusterSize}
+    tensor_map::{cuTensorMapEncodeTiled}
     launch::{cuLaunchKernel, cuLaunchCooperativeKernel, cuLaunchKernelEx}
     stream::{cuStreamCreate, cuStreamCreateWithPriority, cuStreamDestroy_v2, cuStreamSynchronize, cuStreamQuery, cuStreamWaitEvent, cuStreamGetPriority,
         cuStreamGetFlags, cuStreamGetCtx, cuStreamGetId, cuStreamBeginCapture_v2, cuStreamEndCapture, cuStreamIsCapturing, cuStreamGetCaptureInfo_v2,

@@ -7,8 +7,9 @@ use super::*;
 use crate::ir::{Exec, Flow, MSpace};
 use crate::shared::{epoch, Conflict, Epoch};
 
-/// Actors of a warp: its own accesses, its bulk groups, its warpgroup reads.
-pub const ACTORS: u32 = 3;
+/// Actors of a warp: its own accesses, its bulk groups, its asynchronous matrix
+/// operations, its tcgen05.ld and st.
+pub const ACTORS: u32 = 4;
 
 #[derive(Default)]
 pub struct Groups {
@@ -16,6 +17,8 @@ pub struct Groups {
     pub cp: [u32; 32],
     /// Open bulk group of each lane.
     pub bulk: [u32; 32],
+    /// Asynchronous matrix work.
+    pub tensor: super::mma_ops::WarpTensor,
 }
 
 type Work = Box<dyn FnOnce(&mut Machine, &Inst) -> Result<(), Box<Fault>> + Send>;

@@ -1,7 +1,8 @@
 //! Happens-before bookkeeping of warps and asynchronous actors.
 //!
 //! Actors: for every warp one for its own accesses, one for its bulk-copy
-//! groups, one for its warpgroup matrix reads; then one for every mbarrier.
+//! groups, one for its asynchronous matrix operations, one for its tcgen05.ld and st;
+//! then one for every mbarrier.
 
 use super::async_copy::ACTORS;
 use super::*;
@@ -59,7 +60,8 @@ impl Machine {
             let what = match a % ACTORS {
                 0 => "",
                 1 => "bulk copy of ",
-                _ => "wgmma of ",
+                2 => "matrix operations of ",
+                _ => "tcgen05.ld and st of ",
             };
             return format!("{what}warp {} of block rank {c}", warp.index);
         }

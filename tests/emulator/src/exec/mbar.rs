@@ -69,6 +69,11 @@ impl Machine {
 
     pub fn mbar_arrive(&mut self, i: &Inst, cta: usize, off: u32, count: u32, release: bool) -> Result<(), Box<Fault>> {
         let know = if release { self.release() } else { Default::default() };
+        self.mbar_arrive_with(i, cta, off, count, &know)
+    }
+
+    /// An arrival that hands on the given knowledge.
+    pub fn mbar_arrive_with(&mut self, i: &Inst, cta: usize, off: u32, count: u32, know: &(Clocks, Clocks)) -> Result<(), Box<Fault>> {
         let b = self.mbar_get(i, cta, off)?;
         if b.pending < count {
             let (p, e) = (b.pending, b.expected);

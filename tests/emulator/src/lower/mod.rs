@@ -126,6 +126,12 @@ pub fn lower(m: &Module, f: &Func, env: &Env, text: Arc<String>) -> Res<Kernel> 
     l.emit("exit", exec::branch::exit, |_| {});
     l.patch()?;
     flow::set_joins(&mut l.code);
+    if l.consts.keys().any(|c| matches!(c.0, Const::Dynamic(_))) {
+        // Dynamic shared memory follows the static part, aligned as it is declared.
+        let dynamic = m.vars.iter().filter(|v| v.space == Space::Shared && v.external && v.size == 0);
+        let align = dynamic.map(|v| v.align).max().unwrap_or(16).max(16);
+        l.static_smem = l.static_smem.next_multiple_of(align);
+    }
     let mut consts: Vec<_> = l.consts.iter().map(|(&(c, w), &s)| (c, s, w)).collect();
     consts.sort_by_key(|c| c.1);
     Ok(Kernel {
