@@ -238,6 +238,7 @@ fn a_batch_is_its_products() {
                 .flat_map(|p| p.scales[..scales].to_vec())
                 .collect();
             all.amax = parts.iter().flat_map(|p| p.amax.clone()).collect();
+            all.q.amax_count = all.amax.len();
             all
         };
         let (mut ja, mut jb) = (join(&a), join(&b));
@@ -250,6 +251,10 @@ fn a_batch_is_its_products() {
         desc.b_scales_batch_stride = jb.q.scales_bytes as i64;
         desc.b_amax_batch_stride = 1;
         desc.d_batch_stride = (m * n) as i64;
+        for joined in [&mut ja, &mut jb] {
+            joined.q.codes_bytes = joined.codes.len();
+            joined.q.scales_bytes = joined.scales.len();
+        }
         let d = Dense::new(Dtype::F32, m * batch, n, n, 0);
         let mut dc = d.c();
         dc.rows = m as i64;

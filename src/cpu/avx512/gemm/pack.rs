@@ -35,7 +35,8 @@ unsafe fn codes64(m: &Operand, row: usize, first: usize) -> __m512i {
         if left >= 128 {
             return _mm512_loadu_si512(p.cast());
         }
-        let x = _mm512_maskz_loadu_epi8((1u64 << left.div_ceil(2)) - 1, p);
+        // 1 to 64 bytes: 127 elements take all 64.
+        let x = _mm512_maskz_loadu_epi8(!0u64 >> (64 - left.div_ceil(2)), p);
         if left % 2 == 1 {
             let last = 1u64 << (left / 2);
             return low_nibble(x, last);
