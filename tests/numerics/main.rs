@@ -3,6 +3,7 @@
 mod data;
 mod digests;
 mod errors;
+mod examples;
 mod gemm;
 mod quantize;
 mod sharding;
