@@ -43,6 +43,30 @@ def test_bytes_equal_the_oracle(variant, axis, rng):
                 raise AssertionError(f"{variant}, {axis}, {shape}, {kind}: {error}") from None
 
 
+@pytest.mark.parametrize("variant", ["te", "tiles", "mx_floor", "mx_tiles", "four6", "rht16", "sr", "bf16 input"])
+def test_every_width(variant, rng):
+    """Vector loops have their seams somewhere: all widths up to 2 of the longest, and a long one."""
+    kw = ALL.get(variant, {})
+    for cols in [*range(1, 290), 509, 1031]:
+        x = rng.standard_normal((3, cols)).astype(bfloat16 if variant == "bf16 input" else F)
+        o = expected(x, **kw)
+        q = nvfp4.quantize(x, **kw)
+        tall = nvfp4.quantize(np.ascontiguousarray(x.T), axis="column", **kw) if variant not in ("sr", "four6") else None
+        try:
+            assert_same(q, o)
+            if tall is not None:
+                assert_same(tall, o)
+            y = oracle.decode(o)
+            for dtype in (F, bfloat16, np.float16):
+                np.testing.assert_array_equal(bits(values(q.dequantize(dtype))), bits(values(y.astype(dtype))))
+            np.testing.assert_array_equal(bits(q.dequantize(transpose=True)), bits(y.T))
+            other = expected(x[:2] * x.dtype.type(0.5), **kw)
+            d = nvfp4.gemm(q, nvfp4.quantize(x[:2] * x.dtype.type(0.5), **kw), out_dtype="float32")
+            np.testing.assert_array_equal(bits(d), bits(oracle.gemm_block(o, other)))
+        except AssertionError as error:
+            raise AssertionError(f"{variant}, {cols} columns: {error}") from None
+
+
 @pytest.mark.parametrize("axis", AXES)
 def test_ms_eden_equals_the_oracle(axis, rng):
     x = rng.standard_normal((19, 300)).astype(bfloat16)
