@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, Literal, Union, overload
 
@@ -95,12 +96,18 @@ def recipe(name: str = "nvfp4", **overrides: Any) -> Recipe:
     return result
 
 
+@functools.cache
+def _named(name: str) -> Recipe:
+    """A recipe as it stands; an unknown name is not remembered."""
+    return recipe(name)
+
+
 class _Step:
     """The descriptor of one product of a linear layer."""
 
     def __init__(self, recipe_: AnyRecipe, seed: int, offset: int) -> None:
         if not isinstance(recipe_, Recipe):
-            recipe_ = recipe(recipe_)
+            recipe_ = _named(recipe_) if isinstance(recipe_, str) else recipe(recipe_)
         self.recipe = recipe_.to_c()
         self.desc = _abi.LinearDesc(
             recipe=ctypes.pointer(self.recipe),

@@ -64,7 +64,10 @@ class Options:
             object.__setattr__(self, "sign_mask", tuple(_sign(s) for s in self.sign_mask))
         elif self.sign_mask is not None and not isinstance(self.sign_mask, str):
             object.__setattr__(self, "sign_mask", integer(self.sign_mask, "sign_mask"))
-        self.to_c()
+        object.__setattr__(self, "_c", self._descriptor())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Options, tuple(getattr(self, field.name) for field in dataclasses.fields(self))
 
     @staticmethod
     def of(value: Options | Mapping[str, Any] | None, base: Options | None = None) -> Options:
@@ -81,7 +84,11 @@ class Options:
         return dataclasses.replace(base, **value)
 
     def to_c(self) -> _abi.Options:
-        """The C descriptor."""
+        """The C descriptor: to be copied, not to be changed."""
+        c: _abi.Options = getattr(self, "_c")
+        return c
+
+    def _descriptor(self) -> _abi.Options:
         fmt = _names.number(_names.FORMAT, self.format, "format")
         select = _names.number(_names.SELECT, self.select, "select")
         hadamard = unsigned(self.hadamard, 32, "hadamard")
