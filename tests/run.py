@@ -34,7 +34,8 @@ EMULATOR = ["--manifest-path", "tests/emulator/Cargo.toml"]
 COUNTS = [
     (re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed;"), lambda m: (int(m[1]), int(m[2]))),
     (re.compile(r"Summary \[.*tests? run: (\d+) passed(?:.*?, (\d+) failed)?"), lambda m: (int(m[1]), int(m[2] or 0))),
-    (re.compile(r"(\d+) tests failed out of (\d+)"), lambda m: (int(m[2]) - int(m[1]), int(m[1]))),
+    (re.compile(r"tests passed, (\d+) tests? failed out of (\d+)"), lambda m: (int(m[2]) - int(m[1]), int(m[1]))),
+    (re.compile(r"100% tests passed out of (\d+)"), lambda m: (int(m[1]), 0)),
     (re.compile(r"^(?:=+ )?(?:(\d+) failed, )?(\d+) passed.* in [\d.]+s"), lambda m: (int(m[2]), int(m[1] or 0))),
     (re.compile(r"^[\w-]+: (\d+) passed, (\d+) failed$"), lambda m: (int(m[1]), int(m[2]))),
 ]
@@ -76,7 +77,7 @@ def steps():
     yield Step("c", [
         [CMAKE, "-S", "tests/c", "-B", str(CONSUMER), f"-DCMAKE_PREFIX_PATH={PREFIX}"],
         [CMAKE, "--build", str(CONSUMER), "--parallel", "2"],
-        [str(pathlib.Path(CMAKE).resolve().parent / "ctest"), "--test-dir", str(CONSUMER), "--output-on-failure", "--timeout", "600"],
+        [str(pathlib.Path(CMAKE).resolve().parent / "ctest"), "--test-dir", str(CONSUMER), "--verbose", "--timeout", "600"],
     ])
     yield Step("panic", [["sh", "tests/c/panic.sh", str(ROOT / "build" / "panic")]])
     yield Step("sanitizers", [["sh", "tests/c/sanitize.sh", "address", "build/sanitize"], ["sh", "tests/c/sanitize.sh", "thread", "build/sanitize"]])
@@ -124,8 +125,8 @@ def run(step):
                 numbers = count(match)
                 passed, failed = passed + numbers[0], failed + numbers[1]
                 break
-        if line.lstrip().startswith("SKIPPED"):
-            print(line.strip())
+        if skipped := re.match(r"\s*(?:\d+: )?(SKIPPED.*)", line):
+            print(skipped[1])
     if code and not failed:
         failed = 1
     if not code and not passed and not failed:

@@ -60,7 +60,7 @@ static const struct bad table[] = {
     {"17", NVFP4_ERR_INVALID_ARGUMENT, hadamard},
     {"98", NVFP4_ERR_INVALID_ARGUMENT, signs},
     {"flags", NVFP4_ERR_INVALID_ARGUMENT, flags},
-    {"-7", NVFP4_ERR_SHAPE, domain_negative},
+    {"-7", NVFP4_ERR_INVALID_ARGUMENT, domain_negative},
     {"24", NVFP4_ERR_INVALID_ARGUMENT, domain_tiles},
     {"1000", NVFP4_ERR_INVALID_ARGUMENT, c_value},
     {"4321", NVFP4_ERR_INVALID_ARGUMENT, options_reserved},
