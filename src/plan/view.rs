@@ -9,6 +9,9 @@ use crate::{Error, Result};
 /// Rows, columns and strides above this are refused, so that sums and roundings up cannot overflow.
 const LARGEST: i64 = 1 << 56;
 
+/// No process has more bytes than this (57-bit addresses, half of them the kernel's).
+const ADDRESS_SPACE: usize = 1 << 56;
+
 /// A count that C gave as a signed number.
 pub fn dimension(name: &str, field: &str, value: i64) -> Result<usize> {
     if !(0..=LARGEST).contains(&value) {
@@ -27,7 +30,7 @@ pub fn span_bytes(name: &str, rows: usize, stride: usize, row_bytes: usize) -> R
     (rows - 1)
         .checked_mul(stride)
         .and_then(|n| n.checked_add(row_bytes))
-        .filter(|n| *n <= isize::MAX as usize)
+        .filter(|n| *n <= ADDRESS_SPACE)
         .ok_or_else(|| {
             Error::Shape(format!(
                 "{name} with {rows} rows, {stride} bytes apart, is larger than the address space"
