@@ -1,7 +1,8 @@
 //! D = act(alpha' * A B^T + beta * C + bias) on quantized operands (docs/format.md, section 10). This file holds the
 //! BLOCK accumulator, the outer factor and the epilogue; `gemm_hardware` and `gemm_fast` the other two modes.
 
-use super::matrix::{Matrix, Quantized};
+use super::matrix::{has_amax, Matrix, Quantized};
+use super::quantize::{quantize, Call};
 use super::rounding::bf16_value;
 use super::scale::{decode_amax, DecodeScale, ONE_SIXTH, RANGE_DECODE};
 use super::{activation, e2m1, e4m3, e8m0, gemm_hardware};
@@ -70,6 +71,24 @@ pub fn gemm(
         }
     }
     Ok(d)
+}
+
+/// D quantized: f32 after the activation, without a cast before it. `call` gives the amax where the format has one,
+/// because D's own is known only when all of it has been computed.
+pub fn gemm_quantized(
+    mode: Accumulate,
+    a: &Quantized,
+    b: &Quantized,
+    epilogue: &Epilogue,
+    call: &Call,
+) -> Result<Quantized> {
+    if has_amax(&call.options) && call.amax.is_none() {
+        return Err(Error::InvalidArgument(
+            "a quantized D needs a given amax; there is none".into(),
+        ));
+    }
+    let d = gemm(mode, a, b, epilogue)?;
+    quantize(&Matrix::f32(&d, a.rows, b.rows), call)
 }
 
 /// One element of D from its accumulator and outer factor.

@@ -80,6 +80,19 @@ pub fn first_violation(k: usize, got: &[f32], exact: &[Exact]) -> Option<(usize,
     })
 }
 
+/// ||got - exact|| / ||exact||, the figure that a FAST result shares with the bf16 product of the same operands. NaN if
+/// any value is not finite, so that a comparison with it fails.
+pub fn relative_l2(got: &[f32], exact: &[Exact]) -> f64 {
+    assert_eq!(got.len(), exact.len());
+    let error: f64 = got
+        .iter()
+        .zip(exact)
+        .map(|(g, e)| (*g as f64 - e.sum).powi(2))
+        .sum();
+    let norm: f64 = exact.iter().map(|e| e.sum * e.sum).sum();
+    (error / norm).sqrt()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,6 +104,22 @@ mod tests {
         assert_eq!(dot(&x, &[1.0; 4]).magnitude, 2e20 + 1.0);
         assert!(dot(&[f64::NAN], &[1.0]).sum.is_nan());
         assert_eq!(dot(&[f64::INFINITY, 1.0], &[1.0, 1.0]).sum, f64::INFINITY);
+    }
+
+    #[test]
+    fn relative_error_of_a_norm() {
+        let e = [
+            Exact {
+                sum: 3.0,
+                magnitude: 3.0,
+            },
+            Exact {
+                sum: 4.0,
+                magnitude: 4.0,
+            },
+        ];
+        assert_eq!(relative_l2(&[3.0, 5.0], &e), 0.2);
+        assert!(relative_l2(&[f32::NAN, 4.0], &e).is_nan());
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! GEMM: the BLOCK accumulator, the outer factor, the epilogue, and the model of the hardware.
 
 use super::data::{normal, wild};
-use nvfp4::numerics::gemm::{block_term, check_operands, gemm, global_factor, Epilogue};
+use nvfp4::numerics::gemm::{
+    block_term, check_operands, gemm, gemm_quantized, global_factor, Epilogue,
+};
 use nvfp4::numerics::gemm_fast::{exact, first_violation};
 use nvfp4::numerics::matrix::{Matrix, Quantized};
 use nvfp4::numerics::quantize::{quantize, Call};
@@ -512,5 +514,39 @@ fn the_matrix_unit_truncates() {
     assert_eq!(
         gemm_hardware::step(Format::Nvfp4, &zeros, &zeros, &[0x60; 4], &[0x60; 4], c),
         c
+    );
+}
+
+#[test]
+fn a_quantized_output_is_the_quantized_product() {
+    let (m, n, k) = (5, 34, 48);
+    let (a, b) = operands(m, n, k, Options::default());
+    let e = Epilogue {
+        activation: Activation::Gelu,
+        ..Epilogue::default()
+    };
+    let d = gemm(Accumulate::Block, &a, &b, &e).unwrap();
+    let amax = [special::amax(d.iter().copied())];
+    let given = Call {
+        amax: Some(&amax),
+        ..Call::default()
+    };
+    let got = gemm_quantized(Accumulate::Block, &a, &b, &e, &given).unwrap();
+    assert_eq!(
+        got,
+        quantize(&Matrix::f32(&d, m, n), &Call::default()).unwrap()
+    );
+    assert!(gemm_quantized(Accumulate::Block, &a, &b, &e, &Call::default()).is_err());
+    let options = Options {
+        format: Format::Mxfp4,
+        ..Options::default()
+    };
+    let mx = Call {
+        options,
+        ..Call::default()
+    };
+    assert!(
+        gemm_quantized(Accumulate::Block, &a, &b, &e, &mx).is_ok(),
+        "MXFP4 has no amax"
     );
 }

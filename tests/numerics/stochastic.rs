@@ -191,3 +191,55 @@ fn seed_offset_and_copy_change_the_bits_and_repeat_them() {
         );
     }
 }
+
+#[test]
+fn ms_eden_is_unbiased_over_rotations() {
+    // The mean over n rotations, each undone, approaches the data as 1/sqrt(n) with no floor in sight.
+    let n = 256;
+    let x = normal(33, n);
+    let o = Options {
+        select: Select::MsEden,
+        hadamard: 128,
+        signs: Signs::Seeded,
+        ..Options::default()
+    };
+    let mut sum = vec![0f64; n];
+    let mut errors = Vec::new();
+    for offset in 0..4096u64 {
+        let q = quantize(
+            &Matrix::f32(&x, 1, n),
+            &Call {
+                options: o,
+                seed: 21,
+                offset,
+                ..Call::default()
+            },
+        )
+        .unwrap();
+        let mut y = dequantize(&q, Dtype::F32);
+        y.chunks_mut(128)
+            .for_each(|block| hadamard::inverse(block, &q.signs));
+        sum.iter_mut().zip(&y).for_each(|(s, v)| *s += *v as f64);
+        if (offset + 1).is_power_of_two() && (offset + 1).trailing_zeros() % 2 == 0 {
+            let k = (offset + 1) as f64;
+            let e: f64 = sum
+                .iter()
+                .zip(&x)
+                .map(|(s, x)| (s / k - *x as f64).powi(2))
+                .sum();
+            errors.push((e / x.iter().map(|x| (*x as f64).powi(2)).sum::<f64>()).sqrt());
+        }
+    }
+    assert_eq!(errors.len(), 7);
+    for pair in errors.windows(2) {
+        assert!((1.6..2.5).contains(&(pair[0] / pair[1])), "{errors:?}");
+    }
+    // The mean neither shrinks nor stretches the data.
+    let gain: f64 = sum
+        .iter()
+        .zip(&x)
+        .map(|(s, x)| s / 4096.0 * *x as f64)
+        .sum::<f64>()
+        / x.iter().map(|x| (*x as f64).powi(2)).sum::<f64>();
+    assert!((gain - 1.0).abs() < 1e-3, "{gain}");
+}

@@ -148,11 +148,22 @@ def test_gemm(case, poison):
     if "c" in case:
         c = case["c"]
         kw["c"] = array(c) if isinstance(c, dict) else numbers(c).reshape(case["a"]["rows"], case["b"]["rows"])
+    if "out_options" in case:
+        out = dict(case["out_options"])
+        out.pop("format")
+        kw |= {"seed": out.pop("seed", 0), "offset": out.pop("offset", 0)}
+        amax = numbers(out.pop("amax")) if "amax" in out else None
+        kw |= {"out_options": out, "out_amax": amax if amax is None or amax.size > 1 else amax[0]}
     if "error" in case:
         return refuse(case, lambda: nvfp4.gemm(tensor(case["a"]), tensor(case["b"]), **kw))
     d = nvfp4.gemm(tensor(case["a"]), tensor(case["b"]), **kw)
     assert d.shape == (case["a"]["rows"], case["b"]["rows"])
-    same_values(d, case["output"], case["out_dtype"])
+    if "out_options" not in case:
+        return same_values(d, case["output"], case["out_dtype"])
+    want = case["output"]
+    np.testing.assert_array_equal(d.codes.reshape(-1), raw(want["codes"]))
+    np.testing.assert_array_equal(np.asarray(d.scales).reshape(-1), raw(want["scales"]))
+    same_values(d.dequantize(), want["decoded"])
 
 
 @pytest.mark.parametrize("case", cases("hadamard"))

@@ -1,7 +1,7 @@
 //! Vectors of GEMM, of the hardware's model and of activations.
 
 use crate::cases_quantize::data;
-use crate::describe::{activation_name, format_name, gemm_case};
+use crate::describe::{activation_name, format_name, gemm_case, gemm_quantized_case};
 use crate::json::{bytes, floats, text, Object};
 use crate::Vector;
 use nvfp4::numerics::gemm::Epilogue;
@@ -28,6 +28,7 @@ pub fn all() -> Vec<Vector> {
     };
     let (m, n, k) = (3, 4, 83);
     let (a, b) = (q(70, m, k, d), q(71, n, k, d));
+    let (short_a, short_b) = (q(70, m, 35, d), q(71, n, 35, d));
     let plain = Epilogue::default();
     let pair = |o: Options| (q(70, m, k, o), q(71, n, k, o));
     let simple = |mode, o: Options| {
@@ -141,7 +142,7 @@ pub fn all() -> Vec<Vector> {
             ]
             .iter()
             .zip([Dtype::F32, Dtype::Bf16, Dtype::F16, Dtype::F32])
-            .map(|(f, t)| gemm_case(Accumulate::Block, &a, &b, &full(*f), t))
+            .map(|(f, t)| gemm_case(Accumulate::Block, &short_a, &short_b, &full(*f), t))
             .collect(),
         },
         Vector {
@@ -204,6 +205,45 @@ pub fn all() -> Vec<Vector> {
                 simple(Accumulate::Hardware, mx),
                 simple(Accumulate::HardwareK96, mx),
             ],
+        },
+        Vector {
+            name: "gemm_quantized_output",
+            section: 10,
+            rule: "D in f32, after its activation, quantized with a given amax.",
+            cases: {
+                let row_groups = Options {
+                    domain_rows: 2,
+                    ..d
+                };
+                let stochastic = Options {
+                    rounding: Rounding::Stochastic,
+                    chain: Chain::Single,
+                    ..d
+                };
+                let call = |options| Call {
+                    options,
+                    seed: 7,
+                    offset: 3,
+                    ..Call::default()
+                };
+                let amax = |options, amax| Call {
+                    amax: Some(amax),
+                    ..call(options)
+                };
+                let silu = Epilogue {
+                    activation: Activation::Silu,
+                    ..plain
+                };
+                let (a, b) = (q(70, m, 19, d), q(71, n, 19, d));
+                let quantized = |e: &Epilogue, c: Call| gemm_quantized_case(&a, &b, e, &c);
+                vec![
+                    quantized(&plain, amax(d, &[100.0])),
+                    quantized(&silu, amax(row_groups, &[64.0, 1000.0])),
+                    quantized(&plain, call(stochastic)),
+                    quantized(&plain, call(mx)),
+                    quantized(&plain, amax(d, &[f32::INFINITY])),
+                ]
+            },
         },
         matrix_unit(),
         activations(),

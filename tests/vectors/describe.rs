@@ -2,7 +2,7 @@
 
 use crate::json::{bytes, floats, halves, number, text, Flag, Json, List, Number, Object};
 use nvfp4::numerics::dequantize::dequantize;
-use nvfp4::numerics::gemm::{gemm, Epilogue};
+use nvfp4::numerics::gemm::{gemm, gemm_quantized, Epilogue};
 use nvfp4::numerics::matrix::{Elements, Matrix, Quantized};
 use nvfp4::numerics::quantize::{quantize, Call};
 use nvfp4::numerics::rounding::{bf16_bits, f16_bits};
@@ -204,6 +204,36 @@ pub fn gemm_case(
     e: &Epilogue,
     dtype: Dtype,
 ) -> Json {
+    let mut fields = operands_and_epilogue(mode, a, b, e);
+    fields.push(("out_dtype", text(dtype_name(dtype))));
+    fields.push(match gemm(mode, a, b, e) {
+        Ok(d) => {
+            let d: Vec<f32> = d.iter().map(|v| rounding::round_to(dtype, *v)).collect();
+            ("output", typed(&d, dtype, b.rows))
+        }
+        Err(e) => ("error", error(&e)),
+    });
+    Object(fields)
+}
+
+/// A product whose output is quantized.
+pub fn gemm_quantized_case(a: &Quantized, b: &Quantized, e: &Epilogue, call: &Call) -> Json {
+    let mut fields = operands_and_epilogue(Accumulate::Block, a, b, e);
+    fields.push(("out_dtype", text(format_name(call.options.format))));
+    fields.push(("out_options", options(call)));
+    fields.push(match gemm_quantized(Accumulate::Block, a, b, e, call) {
+        Ok(q) => ("output", quantized_output(&q)),
+        Err(e) => ("error", error(&e)),
+    });
+    Object(fields)
+}
+
+fn operands_and_epilogue(
+    mode: Accumulate,
+    a: &Quantized,
+    b: &Quantized,
+    e: &Epilogue,
+) -> Vec<(&'static str, Json)> {
     let mut fields = vec![
         ("call", text("gemm")),
         ("a", Object(parts(a))),
@@ -234,15 +264,7 @@ pub fn gemm_case(
         "activation",
         text(activation_name(e.activation)),
     );
-    add(true, "out_dtype", text(dtype_name(dtype)));
-    fields.push(match gemm(mode, a, b, e) {
-        Ok(d) => {
-            let d: Vec<f32> = d.iter().map(|v| rounding::round_to(dtype, *v)).collect();
-            ("output", typed(&d, dtype, b.rows))
-        }
-        Err(e) => ("error", error(&e)),
-    });
-    Object(fields)
+    fields
 }
 
 /// Values that are already of type `dtype`, by their bits.
