@@ -10,6 +10,7 @@ pub mod float;
 pub mod half;
 pub mod lanes;
 pub mod ldst;
+pub mod matrix_ldst;
 pub mod mbar;
 pub mod mma_ops;
 pub mod printf;

@@ -40,7 +40,7 @@ impl Machine {
     fn tensor_map(&mut self, i: &Inst, lane: usize, at: At) -> Result<TensorMap, Box<Fault>> {
         use crate::fault::LAUNCH_FAILED;
         let addr = self.addresses_of(at.0, at.2, at.1)[lane];
-        if addr % 64 != 0 {
+        if !addr.is_multiple_of(64) {
             return Err(self.fault_at(i, lane as u32, crate::fault::MISALIGNED, format!("tensor map at {addr:#x} is not 64-byte aligned")));
         }
         let mut bytes = [0u8; 128];

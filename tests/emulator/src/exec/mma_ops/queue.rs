@@ -62,9 +62,8 @@ impl Machine {
         r.map(|_| true)
     }
 
-    /// Do the current warp's queued work of all groups before `end`.
-    pub(super) fn work_before(&mut self, end: u32) -> Result<(), Box<Fault>> {
-        let w = self.w;
+    /// Do the queued work of warp `w` in all groups before `end`.
+    pub(super) fn work_before(&mut self, w: usize, end: u32) -> Result<(), Box<Fault>> {
         while self.warps[w].groups.tensor.queue.front().is_some_and(|x| x.group < end) {
             self.work_one(w)?;
         }

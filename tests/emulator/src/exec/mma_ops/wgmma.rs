@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::mma::wgmma::{wgmma_warp, WarpA, Wgmma};
-use crate::shared::epoch;
 
 /// Operands of `wgmma.mma_async`.
 pub struct WgmmaOp {
@@ -100,22 +99,37 @@ pub fn wgmma_fence(m: &mut Machine, _: &Inst) -> Exec {
 /// `wgmma.commit_group`
 pub fn wgmma_commit(m: &mut Machine, _: &Inst) -> Exec {
     m.tensor().group += 1;
+    m.event();
     Ok(Flow::Next)
 }
 
-/// `wgmma.wait_group n`
+/// `wgmma.wait_group n`. The warpgroup works as one: what one warp waits for is complete for
+/// all four (pipelines rely on it, letting one thread release a stage), so all of them must
+/// have issued it.
 pub fn wgmma_wait(m: &mut Machine, i: &Inst) -> Exec {
     let n = i.imm as u32;
     let done = m.tensor().group.saturating_sub(n);
-    m.work_before(done)?;
+    let first = m.w - m.warps[m.w].index as usize % 4;
+    let own = m.cta();
+    let group: Vec<usize> = (first..first + 4).filter(|&w| m.warps.get(w).is_some_and(|x| x.cta == own)).collect();
+    if group.len() != 4 {
+        return Err(m.fault(i, format!("wgmma in a warpgroup of {} warps", group.len())));
+    }
+    if group.iter().any(|&w| m.warps[w].groups.tensor.group < done) {
+        return Ok(m.poll("the other warps of its warpgroup to issue the same wgmma"));
+    }
+    for &w in &group {
+        m.work_before(w, done)?;
+    }
     if n == 0 {
         m.tensor().fenced = false;
     }
-    let reads = m.actor() + 2;
     let w = m.w;
-    if done > 0 {
-        m.warps[w].vc.set(reads, done);
+    for &other in &group {
+        if done > 0 {
+            let reads = other as u32 * crate::exec::async_copy::ACTORS + 2;
+            m.warps[w].vc.set(reads, done);
+        }
     }
-    debug_assert!(epoch(reads, done) >> crate::shared::CLOCK_BITS == reads);
     Ok(Flow::Next)
 }

@@ -1,4 +1,5 @@
-//! Conversions to and from formats below 16 bits, TF32, and stochastic rounding.
+//! Conversions to and from formats below 16 bits, to pairs of 16 bits, to TF32, and
+//! stochastic rounding.
 
 use super::*;
 use crate::convert::*;
@@ -44,8 +45,16 @@ fn power(f: u32) -> Round {
     }
 }
 
+fn plain(round: Round, f: u32) -> Cvt {
+    Cvt {
+        relu: relu(f),
+        satfinite: sat(f),
+        ..Cvt::new(round)
+    }
+}
+
 fn tf32(x: u32, round: Round, f: u32) -> u32 {
-    f32_to_tf32(x, &Cvt { relu: relu(f), satfinite: sat(f), ..Cvt::new(round) })
+    f32_to_tf32(x, &plain(round, f))
 }
 
 /// Rounding, destination, source, number of sources, function. An empty rounding takes any.
@@ -71,6 +80,10 @@ const TABLE: &[(&str, &str, &str, usize, Convert)] = &[
     ("rs", "e5m2x4", "f32", 4, |x, r, f| fp8x4_rs(Fp8::E5m2, x, r, relu(f))),
     ("rs", "bf16x2", "f32", 2, |x, r, f| bf16x2_rs(x[0], x[1], r, relu(f), sat(f))),
     ("rs", "f16x2", "f32", 2, |x, r, f| f16x2_rs(x[0], x[1], r, relu(f), sat(f))),
+    ("rn", "bf16x2", "f32", 2, |x, _, f| bf16x2_from_f32(x[0], x[1], &plain(Round::Rn, f))),
+    ("rz", "bf16x2", "f32", 2, |x, _, f| bf16x2_from_f32(x[0], x[1], &plain(Round::Rz, f))),
+    ("rn", "f16x2", "f32", 2, |x, _, f| f16x2_from_f32(x[0], x[1], &plain(Round::Rn, f))),
+    ("rz", "f16x2", "f32", 2, |x, _, f| f16x2_from_f32(x[0], x[1], &plain(Round::Rz, f))),
     ("rna", "tf32", "f32", 1, |x, _, f| tf32(x[0], Round::Rna, f)),
     ("rn", "tf32", "f32", 1, |x, _, f| tf32(x[0], Round::Rn, f)),
     ("rz", "tf32", "f32", 1, |x, _, f| tf32(x[0], Round::Rz, f)),
@@ -80,7 +93,9 @@ impl<'m> Lower<'m> {
     pub(in crate::lower) fn cvt_narrow(&mut self, i: &Instr, p: &[&str]) -> Res<Option<bool>> {
         let (d, s) = (p[p.len() - 2], p[p.len() - 1]);
         let has = |m: &str| p.contains(&m);
-        let found = TABLE.iter().position(|t| (t.1, t.2) == (d, s) && (t.0.is_empty() || has(t.0)));
+        let found = TABLE
+            .iter()
+            .position(|t| (t.1, t.2) == (d, s) && (t.0.is_empty() || has(t.0)));
         let Some(index) = found else { return Ok(None) };
         let t = &TABLE[index];
         if t.0.is_empty() && !has("rz") && !has("rp") {
@@ -93,14 +108,23 @@ impl<'m> Lower<'m> {
             _ => i.ops[1..].iter().take(t.3).collect(),
         };
         if sources.len() != t.3 {
-            return self.err(format!("{} takes {} sources, got {}", i.op, t.3, sources.len()));
+            return self.err(format!(
+                "{} takes {} sources, got {}",
+                i.op,
+                t.3,
+                sources.len()
+            ));
         }
-        let xs: Vec<Slot> = sources.into_iter().map(|o| self.src(o, 1, float)).collect::<Res<_>>()?;
+        let xs: Vec<Slot> = sources
+            .into_iter()
+            .map(|o| self.src(o, 1, float))
+            .collect::<Res<_>>()?;
         let random = match has("rs") {
             true => self.src(&i.ops[i.ops.len() - 1], 1, false)?,
             false => xs[0],
         };
-        let flags = has("relu") as u32 * RELU | has("satfinite") as u32 * SATFINITE | has("rp") as u32 * UP;
+        let flags =
+            has("relu") as u32 * RELU | has("satfinite") as u32 * SATFINITE | has("rp") as u32 * UP;
         self.emit(&i.op, run, |x| {
             x.a = [dst, random, 0, 0, 0];
             x.xs = xs.into();
