@@ -112,11 +112,6 @@ impl Packed {
             scale_stride: 0,
         }
     }
-
-    /// Bytes of codes and scales.
-    pub fn bytes(&self) -> f64 {
-        (8 * self.codes.len() + self.scales.len()) as f64
-    }
 }
 
 /// The amax that the plans below are given: that of the data, about.

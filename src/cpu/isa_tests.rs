@@ -144,13 +144,13 @@ pub fn adversarial(n: usize, seed: u64) -> Vec<Vec<f32>> {
         rows[2].push(sign * g * 2f32.powi(((i / 16) % 40) as i32 - 20));
         rows[3].push(f32::from_bits(r.u32() & 0x807F_FFFF));
         rows[4].push(r.normal() * 2f32.powi((r.u32() % 240) as i32 - 120));
-        rows[5].push(if r.u32() % 3 == 0 {
+        rows[5].push(if r.u32().is_multiple_of(3) {
             sign * 0.0
         } else {
             sign * g
         });
         rows[6].push(f32::from_bits(r.u32()));
-        rows[7].push(if r.u32() % 97 == 0 {
+        rows[7].push(if r.u32().is_multiple_of(97) {
             [f32::NAN, f32::INFINITY, f32::NEG_INFINITY][r.u32() as usize % 3]
         } else {
             r.normal()

@@ -304,12 +304,12 @@ fn quantized_copies_equal_the_scalar_ones() {
                         let case = Case {
                             rowwise,
                             columnwise,
-                            nonfinite: if r.u32() % 3 == 0 {
+                            nonfinite: if r.u32().is_multiple_of(3) {
                                 Nonfinite::Saturate
                             } else {
                                 Nonfinite::Propagate
                             },
-                            given: (r.u32() % 3 == 0).then_some(1.5),
+                            given: r.u32().is_multiple_of(3).then_some(1.5),
                             pad: r.u32() as usize % 4,
                         };
                         let mut input = Input::new(kind, dtype, rows, cols, r.u32() as usize % 3);

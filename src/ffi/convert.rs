@@ -142,9 +142,9 @@ pub(crate) fn options_to_c(o: &Options) -> nvfp4_options {
         select: o.select as u32,
         hadamard: o.hadamard,
         signs,
-        flags: o.keep_f32 as u32 * NVFP4_KEEP_F32
-            | o.range_16_17 as u32 * NVFP4_RANGE_16_17
-            | o.half_scale as u32 * NVFP4_MX_HALF_SCALE,
+        flags: (o.keep_f32 as u32 * NVFP4_KEEP_F32)
+            | (o.range_16_17 as u32 * NVFP4_RANGE_16_17)
+            | (o.half_scale as u32 * NVFP4_MX_HALF_SCALE),
         sign_mask,
         domain_rows: o.domain_rows as i64,
         c: o.c,

@@ -25,7 +25,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
     pub fn below(&mut self, n: usize) -> usize {
-        ((self.bits() >> 32) * n as u64 >> 32) as usize
+        (((self.bits() >> 32) * n as u64) >> 32) as usize
     }
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]

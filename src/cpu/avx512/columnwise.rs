@@ -44,6 +44,12 @@ pub struct Output {
     pub scales: [[u8; 8]; 16],
 }
 
+impl Default for Output {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Output {
     pub const fn new() -> Output {
         Output {

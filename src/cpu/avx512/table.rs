@@ -495,7 +495,7 @@ fn dequantize_tile(plan: &DequantizePlan, tile: &Tile) {
     }
     let x = Operand::of(q);
     let row_bytes = out.stride * out.dtype.size();
-    let aligned = out.data as usize % 64 == 0 && row_bytes % 64 == 0;
+    let aligned = (out.data as usize).is_multiple_of(64) && row_bytes % 64 == 0;
     let stream = aligned && plan.cols * x.rows * out.dtype.size() >= STREAM;
     // SAFETY: the table is only handed out where `available` says so; the plan checked operand and output.
     unsafe {
