@@ -18,6 +18,7 @@ pub mod run;
 pub mod sel;
 pub mod space;
 pub mod sreg;
+pub mod clc;
 pub mod clocks;
 pub mod cvt;
 pub mod tma_ops;

@@ -5,6 +5,7 @@ mod alu;
 mod calls;
 mod copies;
 mod flow;
+mod launch_control;
 mod memory;
 mod operand;
 mod sync;
@@ -320,6 +321,7 @@ impl<'m> Lower<'m> {
             || self.memory(i, &parts)?
             || self.sync(i, &parts)?
             || self.copies(i, &parts)?
+            || (parts[0] == "clusterlaunchcontrol" && self.clc(i, &parts)?)
             || self.tensor(i, &parts)?
             || self.alu(i, &parts)?;
         if !done {
