@@ -405,3 +405,9 @@ fn swizzle_and_back_equals_the_contract() {
         }
     }
 }
+
+#[test]
+fn scalar_kernels_too() {
+    again_in_scalar("dequantize_equals_the_contract_in_both_orientations");
+    again_in_scalar("hadamard_equals_the_contract_along_both_axes");
+}

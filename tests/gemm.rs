@@ -417,3 +417,9 @@ fn operands_that_must_not_meet_are_refused_with_their_values() {
         NVFP4_ERR_MISMATCH,
     );
 }
+
+#[test]
+fn scalar_kernels_too() {
+    again_in_scalar("random_products_equal_the_contract");
+    again_in_scalar("quantized_output_is_the_quantized_product");
+}

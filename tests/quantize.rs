@@ -294,3 +294,9 @@ fn statistics_equal_the_contract_to_the_last_bit() {
         }
     }
 }
+
+#[test]
+fn scalar_kernels_too() {
+    again_in_scalar("random_calls_equal_the_contract");
+    again_in_scalar("large_shapes_equal_the_contract_at_every_thread_count");
+}
