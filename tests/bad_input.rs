@@ -537,3 +537,66 @@ fn every_constant_is_its_enums_number() {
         [1, 1]
     );
 }
+
+/// Nothing to do is done at once, however many empty rows there are.
+#[test]
+fn endless_empty_matrices() {
+    let ctx = Ctx::new(2);
+    let many = 1i64 << 56;
+    let tiles = nvfp4_options {
+        block: NVFP4_BLOCK_2D,
+        scale_layout: NVFP4_SCALES_SWIZZLED,
+        ..zero()
+    };
+    for (rows, cols) in [(many, 0), (0, many)] {
+        let mut stats = nvfp4_stats {
+            nonfinite: 7,
+            ..Default::default()
+        };
+        let mut desc: nvfp4_quantize_desc = zero();
+        (desc.rowwise, desc.columnwise, desc.stats) = (tiles, tiles, &mut stats);
+        let mut x: nvfp4_matrix = zero();
+        (x.rows, x.cols) = (rows, cols);
+        let mut amax = [7f32; 2];
+        let mut r: nvfp4_quantized = zero();
+        (r.amax, r.amax_count) = (&mut amax[0], 1);
+        let mut c = nvfp4_quantized {
+            amax: &mut amax[1],
+            ..r
+        };
+        let mut out: nvfp4_matrix = zero();
+        (out.rows, out.cols) = (rows, cols);
+        let n = null_mut();
+        // SAFETY: empty matrices need no memory but the amax.
+        unsafe {
+            ok(nvfp4_quantize(ctx.0, &desc, &x, &mut r, &mut c, n));
+            ok(nvfp4_dequantize(ctx.0, &r, 0, &out, n));
+            ok(nvfp4_hadamard(ctx.0, null(), &x, &out, n));
+            let mut turned = c;
+            ok(nvfp4_transpose(ctx.0, &r, &mut turned, n));
+            assert_eq!((turned.rows, turned.cols), (cols, rows));
+            ok(nvfp4_swizzle_scales(
+                ctx.0,
+                rows,
+                0,
+                null(),
+                0,
+                n.cast(),
+                0,
+                n,
+            ));
+            ok(nvfp4_unswizzle_scales(
+                ctx.0,
+                rows,
+                0,
+                null(),
+                0,
+                n.cast(),
+                0,
+                n,
+            ));
+        }
+        assert_eq!(amax, [0.0; 2]);
+        assert_eq!((stats.nonfinite, stats.sum_squares), (0, 0.0));
+    }
+}

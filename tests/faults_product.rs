@@ -223,7 +223,7 @@ fn n2_amax_of_what_is_quantized() {
                 keep_f32: true,
                 ..plain
             },
-            0.25048828125,
+            0.250_488_28,
         ),
     ] {
         for way in every_way(&o, &x, None) {

@@ -29,6 +29,9 @@ pub fn swizzle(cpu: &Cpu, plan: &ScalesPlan) {
 
 /// Swizzled to linear; padding is not read.
 pub fn unswizzle(cpu: &Cpu, plan: &ScalesPlan) {
+    if plan.scale_cols == 0 {
+        return;
+    }
     cpu.pool.run(plan.rows.div_ceil(TILE_ROWS), |i| {
         for row in i * TILE_ROWS..((i + 1) * TILE_ROWS).min(plan.rows) {
             for block in 0..plan.scale_cols {

@@ -17,7 +17,13 @@ struct RowSums {
 /// Writes the statistics of the rowwise copy, or of the columnwise one if it is alone.
 pub fn write(cpu: &Cpu, plan: &QuantizePlan, saturated: u64) {
     let copy = plan.copies().next().expect("a plan has a copy");
-    let mut rows = vec![RowSums::default(); copy.out.rows];
+    // A matrix without elements may have any number of rows.
+    let len = if copy.out.is_empty() {
+        0
+    } else {
+        copy.out.rows
+    };
+    let mut rows = vec![RowSums::default(); len];
     let step = 32;
     let groups: Vec<std::sync::Mutex<&mut [RowSums]>> =
         rows.chunks_mut(step).map(std::sync::Mutex::new).collect();

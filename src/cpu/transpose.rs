@@ -13,6 +13,9 @@ pub fn run(cpu: &Cpu, plan: &TransposePlan) {
     // SAFETY: the plan checked both for `domains()` values (1 or none); they may be the same memory.
     unsafe { std::ptr::copy(x.amax, out.amax, x.domains()) };
     quantize::clear_scale_padding(out);
+    if out.is_empty() {
+        return;
+    }
     cpu.pool.run(out.rows.div_ceil(ROWS), |i| {
         for row in i * ROWS..((i + 1) * ROWS).min(out.rows) {
             if x.format == Format::Bf16 {
