@@ -11,6 +11,7 @@ namespace trainer {
 
 struct Shape {
     int vocab = 128, d = 256, layers = 2, heads = 4, context = 128, hidden = 1024;
+    int reach = 3;  // a position's embedding is the sum of those of its last `reach` bytes, one table a distance
 };
 
 // One flat array of f32 master weights (gradients and optimizer state have the same layout).
@@ -22,7 +23,7 @@ struct Layout {
         const std::size_t d = s.d;
         std::size_t at = 0;
         auto take = [&at](std::size_t n) { std::size_t here = at; at += n; return here; };
-        token = take(s.vocab * d);
+        token = take(s.reach * s.vocab * d);
         position = take(s.context * d);
         for (int l = 0; l < s.layers; ++l)
             blocks.push_back({take(d), take(3 * d * d), take(d * d), take(d), take(s.hidden * d), take(d * s.hidden)});
@@ -47,7 +48,7 @@ public:
         };
         const std::size_t d = shape.d;
         const float in = 1.0f / std::sqrt(float(d)), residual = 1.0f / std::sqrt(2.0f * float(shape.layers));
-        fill(layout_.token, shape.vocab * d, 0.1f);
+        fill(layout_.token, shape.reach * shape.vocab * d, 0.1f);
         fill(layout_.position, shape.context * d, 0.02f);
         for (const auto& b : layout_.blocks) {
             std::fill_n(&weights[b.norm1], d, 1.0f);
@@ -70,9 +71,12 @@ public:
         resize(batch);
         float* x = acts_[0].x.data();
         for (int r = 0; r < n; ++r) {
-            const int byte = text[r / t][r % t];
-            for (int i = 0; i < d; ++i)
-                x[std::size_t(r) * d + i] = w(layout_.token)[byte * d + i] + w(layout_.position)[(r % t) * d + i];
+            float* out = x + std::size_t(r) * d;
+            std::copy_n(w(layout_.position) + (r % t) * d, d, out);
+            for (int back = 0; back <= std::min(r % t, shape_.reach - 1); ++back) {
+                const float* e = embedding(weights, back, text[r / t][r % t - back]);
+                for (int i = 0; i < d; ++i) out[i] += e[i];
+            }
         }
         for (int l = 0; l < shape_.layers; ++l) forward(l, batch, train, draw);
         auto& top = acts_[shape_.layers];
@@ -102,6 +106,10 @@ private:
     struct Acts {
         std::vector<float> x, normed1, inverse1, qkv, prob, mixed, x2, normed2, inverse2, up, squared;
     };
+    // The embedding of a byte that stands `back` positions before.
+    float* embedding(std::vector<float>& of, int back, int byte) {
+        return &of[layout_.token + (std::size_t(back) * shape_.vocab + byte) * shape_.d];
+    }
     float* w(std::size_t at) { return &weights[at]; }
     float* g(std::size_t at) { return &gradients[at]; }
 
@@ -158,13 +166,14 @@ private:
         rmsnorm_backward(pool_, n, d, top.x.data(), w(layout_.final_norm), top.inverse1.data(), da_.data(), dx_.data(),
                          g(layout_.final_norm));
         for (int l = shape_.layers; l-- > 0;) backward(l, batch, draw);
-        std::fill_n(g(layout_.token), std::size_t(vocab) * d, 0.0f);
+        std::fill_n(g(layout_.token), std::size_t(shape_.reach) * vocab * d, 0.0f);
         std::fill_n(g(layout_.position), std::size_t(t) * d, 0.0f);
         for (int r = 0; r < n; ++r) {
-            const int byte = text[r / t][r % t];
-            for (int i = 0; i < d; ++i) {
-                g(layout_.token)[byte * d + i] += dx_[std::size_t(r) * d + i];
-                g(layout_.position)[(r % t) * d + i] += dx_[std::size_t(r) * d + i];
+            const float* dx = &dx_[std::size_t(r) * d];
+            for (int i = 0; i < d; ++i) g(layout_.position)[(r % t) * d + i] += dx[i];
+            for (int back = 0; back <= std::min(r % t, shape_.reach - 1); ++back) {
+                float* e = embedding(gradients, back, text[r / t][r % t - back]);
+                for (int i = 0; i < d; ++i) e[i] += dx[i];
             }
         }
     }
