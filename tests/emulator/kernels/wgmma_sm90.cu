@@ -82,9 +82,10 @@ DI void gemm(const CUtensorMap* map_a, const CUtensorMap* map_b, const CUtensorM
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
     if (lane == 0) mbar_arrive(smem(&empty[s]));
   }
-  // Stage 0 of the ring is free once both warpgroups are through; the result goes out from there.
+  // Stage 0 of the ring is free once both warpgroups are through; the result goes out from there
+  // (each warpgroup's through the other's rows, so that the barrier matters).
   asm volatile("bar.sync 1, 256;" ::: "memory");
-  const uint32_t out = smem(stages) + wg * 64 * 128;
+  const uint32_t out = smem(stages) + (1 - wg) * 64 * 128;
   for (int i = 0; i < 32; i += 2) {
     const int row = 16 * (warp % 4) + lane / 4 + 8 * (i / 2 % 2), col = 8 * (i / 4) + 2 * (lane % 4);
     const __nv_bfloat162 pair = __floats2bfloat162_rn(d[i], d[i + 1]);
