@@ -74,6 +74,14 @@ def test_what_is_no_array_is_refused(x):
         nvfp4.quantize(x)
 
 
+def test_masked_arrays_are_refused():
+    """What is under the mask is no value."""
+    x = np.ma.masked_greater(np.ones((2, 16), F), 5)
+    for call in (nvfp4.quantize, nvfp4.hadamard, nvfp4.amax, lambda v: nvfp4.linear(v, v)):
+        with pytest.raises(nvfp4.DtypeError, match=r"MaskedArray.*filled"):
+            call(x)
+
+
 @pytest.mark.parametrize("shape", [(), (16,), (2, 3, 16)])
 def test_two_dimensions_are_needed(shape):
     with pytest.raises(nvfp4.ArgumentError, match=r"2 dimensions"):

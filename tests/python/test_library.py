@@ -200,7 +200,7 @@ def test_the_log_function_outlives_nothing_at_exit():
     """A process that ends with a log set ends cleanly."""
     code = "import nvfp4, numpy as np; nvfp4.set_log(print, 'plan'); nvfp4.quantize(np.ones((2, 32), np.float32)); print('end')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment())
-    assert done.returncode == 0 and done.stdout.endswith("end\n"), done.stderr
+    assert done.returncode == 0 and done.stdout.endswith("end\n") and not done.stderr, done.stderr
 
 
 def environment():

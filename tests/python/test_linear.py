@@ -174,6 +174,9 @@ def test_wgrad_adds_to_dw(rng):
     for bad in (dw[:, ::2], dw.astype(np.float64), dw.T, dw[:5], None.__class__):
         with pytest.raises(nvfp4.Error, match="dw"):
             nvfp4.linear_backward(dy, x, w, dw=bad)
+    both = np.ones((48, 48), F)
+    with pytest.raises(nvfp4.Error, match="shares memory"):
+        nvfp4.linear_backward(np.ones((9, 48), F), np.ones((9, 48), F), both, dw=both)
     frozen = dw.copy()
     frozen.flags.writeable = False
     with pytest.raises(nvfp4.Error, match="writable"):

@@ -241,3 +241,29 @@ def test_the_number_of_threads_changes_no_byte(rng):
     finally:
         nvfp4.set_threads(0)
     assert all(r == results[0] for r in results)
+
+
+def test_the_number_of_threads_may_change_during_calls(rng):
+    """A context lives until the last call that uses it is over."""
+    x = rng.standard_normal((200, 300)).astype(F)
+    want = nvfp4.quantize(x).codes.tobytes()
+    stop, wrong = threading.Event(), []
+
+    def loop():
+        while not stop.is_set():
+            if nvfp4.quantize(x).codes.tobytes() != want:
+                wrong.append(1)
+
+    workers = [threading.Thread(target=loop) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    try:
+        for i in range(300):
+            nvfp4.set_threads(1 + i % 3)
+            gc.collect(0)
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join()
+        nvfp4.set_threads(0)
+    assert not wrong

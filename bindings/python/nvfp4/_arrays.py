@@ -74,6 +74,8 @@ def checked(x: Any, what: str, ndim: int) -> Array:
     """`x` if it is an array of `ndim` dimensions in one of the three input types."""
     if not isinstance(x, np.ndarray):
         raise DtypeError(f"{what} is a {type(x).__name__}; a numpy array of float32, float16 or bfloat16 is needed")
+    if isinstance(x, np.ma.MaskedArray):
+        raise DtypeError(f"{what} is a MaskedArray, whose masked elements have no value; fill it first ({what}.filled(...))")
     if x.dtype.name not in DTYPE:
         raise DtypeError(f"{what} has dtype {x.dtype.name}; float32, float16 or bfloat16 is needed (convert it by value)")
     if x.ndim != ndim:

@@ -236,6 +236,8 @@ def linear_backward(
                 f"dw must be a writable C-contiguous float32 array of shape {w.shape}, not "
                 f"{getattr(dw, 'dtype', type(dw).__name__)} of shape {getattr(dw, 'shape', ())}"
             )
+        if any(np.may_share_memory(dw, operand) for operand in (dy, x, w)):
+            raise ArgumentError("dw shares memory with dy, x or w")
         out = dw
     step.run("dgrad", dy, w, dx)
     step.desc.accumulate_wgrad = int(dw is not None)
