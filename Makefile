@@ -24,8 +24,10 @@ help:
 	@echo "targets: demo, test, bench, wheel, install PREFIX=, test-gpu, lib, clean; CUDA=1 adds the CUDA backend"
 
 $(VENV)/ready: tests/requirements.txt
+	@command -v $(CARGO) > /dev/null || { echo "cargo was not found: install Rust, or set CARGO="; exit 1; }
+	@command -v $${CC:-cc} > /dev/null && command -v $${CXX:-c++} > /dev/null || { echo "a C and a C++ compiler are needed: install gcc and g++"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is not Python 3.11 or newer: set PYTHON="; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) can't make a virtual environment (Debian: python3-venv)"; exit 1; }
 	$(PY) -m pip install -q --disable-pip-version-check -r tests/requirements.txt
 	touch $@
 

@@ -256,6 +256,7 @@ int main(int argc, char** argv) {
     else
       std::printf("%-3s FAILED %d of %d checks (%s): %s\n", fault.name, check.failed, check.count, fault.symptom, check.first.c_str());
   }
+  std::printf("SKIPPED: D2 (no call takes scales as floats), O1 (the compiler checks the type of amax), K and L2 (a GPU's)\n");
   std::printf("faults: %d passed, %d failed\n", passed, failed);
   return failed != 0 || passed == 0;
 }
