@@ -140,13 +140,18 @@ def run(step):
     return passed, failed
 
 
+def kernels_hash():
+    """sha256 over the sorted `sha256sum` lines of the files in kernels/ and src/cuda; "" when there are none."""
+    files = subprocess.run(["git", "ls-files", "kernels", "src/cuda"], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    sums = "".join(f"{hashlib.sha256((ROOT / name).read_bytes()).hexdigest()}  {name}\n" for name in sorted(files))
+    return hashlib.sha256(sums.encode()).hexdigest() if files else ""
+
+
 def gpu_currency():
     """One line: whether the last run on a GPU was of the kernels that are here."""
-    files = subprocess.run(["git", "ls-files", "kernels", "src/cuda"], cwd=ROOT, capture_output=True, text=True).stdout.split()
-    if not files:
+    now = kernels_hash()
+    if not now:
         return "GPU: there are no kernels in this version"
-    sums = "".join(f"{hashlib.sha256((ROOT / name).read_bytes()).hexdigest()}  {name}\n" for name in sorted(files))
-    now = hashlib.sha256(sums.encode()).hexdigest()
     last = ROOT / "tests" / "gpu" / "last_run.json"
     if not last.is_file():
         return f"SKIPPED: the kernels have not run on a GPU (no tests/gpu/last_run.json); their hash is {now}"
@@ -160,8 +165,12 @@ def gpu_currency():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("steps", nargs="*", help="names of the steps to run; none: all")
-    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--list", action="store_true", help="name the steps")
+    parser.add_argument("--kernels-hash", action="store_true", help="print the hash that tests/gpu/last_run.json is compared with")
     options = parser.parse_args()
+    if options.kernels_hash:
+        print(kernels_hash())
+        return 0
     todo = list(steps())
     if options.list:
         print("\n".join(step.name for step in todo))
