@@ -125,6 +125,9 @@ fn truncate_to_f32(n: i64, unit: i32) -> f32 {
     } else {
         magnitude << -shift
     };
+    if kept == 0 {
+        return 0.0;
+    }
     let bits = if exponent < LOWEST_EXPONENT {
         kept as u32
     } else {

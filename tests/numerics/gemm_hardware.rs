@@ -87,3 +87,10 @@ fn the_matrix_unit_truncates() {
         c
     );
 }
+
+#[test]
+fn a_sum_cut_to_zero_is_positive() {
+    let (a, b) = ([2u8; 64], [10u8; 64]);
+    let d = gemm_hardware::step(Format::Mxfp4, &a, &b, &[20; 2], &[40; 2], 0.0);
+    assert_eq!(d.to_bits(), 0);
+}
