@@ -12,7 +12,7 @@ pub struct Fault {
     pub thread: [u32; 3],
     pub ptx_line: u32,
     /// CUDA source file and line, when the PTX has line information.
-    pub source: Option<(String, u32)>,
+    pub source: Option<String>,
     pub ptx_text: String,
     pub what: String,
 }
@@ -28,7 +28,7 @@ impl fmt::Display for Fault {
         )?;
         write!(f, "  PTX line {}: {}", self.ptx_line, self.ptx_text.trim())?;
         match &self.source {
-            Some((file, line)) => write!(f, "\n  source {file}:{line}"),
+            Some(s) => write!(f, "\n  source {s}"),
             None => write!(f, "\n  source unknown (compile with -lineinfo)"),
         }
     }

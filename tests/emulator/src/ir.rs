@@ -125,7 +125,7 @@ pub struct Kernel {
     pub param_bytes: u32,
     pub kinds: Vec<String>,
     pub files: std::collections::HashMap<u32, String>,
-    pub locs: Vec<(u32, u32)>,
+    pub locs: Vec<crate::parse::Loc>,
     /// Text of the module by line, for reports.
     pub text: std::sync::Arc<String>,
     pub maxntid: Option<[u32; 3]>,

@@ -179,8 +179,20 @@ impl Machine {
 
     pub fn fault_at(&self, i: &Inst, lane: u32, code: i32, what: String) -> Box<Fault> {
         let k = &self.l.kernel;
-        let (file, line) = k.locs.get(i.loc as usize).copied().unwrap_or((0, 0));
-        let source = (line != 0).then(|| (k.files.get(&file).cloned().unwrap_or_else(|| format!("file {file}")), line));
+        let loc = k.locs.get(i.loc as usize).copied().unwrap_or_default();
+        let place = |file: u32, line: u32| format!("{}:{line}", k.files.get(&file).cloned().unwrap_or_else(|| format!("file {file}")));
+        let source = (loc.line != 0).then(|| {
+            let mut s = place(loc.file, loc.line);
+            // Outwards through the calls that were inlined.
+            let mut at = loc;
+            while at.at_line != 0 && s.len() < 2000 {
+                s += &format!(", inlined at {}", place(at.at_file, at.at_line));
+                let near = i.loc as usize + 8;
+                let outer = k.locs[..near.min(k.locs.len())].iter().rev().find(|l| (l.file, l.line) == (at.at_file, at.at_line));
+                at = outer.copied().unwrap_or_default();
+            }
+            s
+        });
         Box::new(Fault {
             code,
             kernel: k.name.clone(),

@@ -79,6 +79,15 @@ pub struct Func {
     pub line: u32,
 }
 
+/// A source position: file and line, and where that was inlined (0: nowhere).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loc {
+    pub file: u32,
+    pub line: u32,
+    pub at_file: u32,
+    pub at_line: u32,
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Module {
     pub version: (u32, u32),
@@ -86,6 +95,6 @@ pub struct Module {
     pub funcs: Vec<Func>,
     pub vars: Vec<Var>,
     pub files: HashMap<u32, String>,
-    /// (file, line) pairs that `Instr::loc` points at; entry 0 means unknown.
-    pub locs: Vec<(u32, u32)>,
+    /// What `Instr::loc` points at; entry 0 means unknown.
+    pub locs: Vec<Loc>,
 }

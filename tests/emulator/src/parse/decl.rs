@@ -61,6 +61,7 @@ impl<'a> Parser<'a> {
         let f = self.int()? as u32;
         let l = self.int()? as u32;
         self.int()?;
+        let mut loc = Loc { file: f, line: l, ..Loc::default() };
         while self.eat(b',') {
             match self.word()? {
                 "function_name" => {
@@ -70,15 +71,15 @@ impl<'a> Parser<'a> {
                     }
                 }
                 "inlined_at" => {
-                    self.int()?;
-                    self.int()?;
+                    loc.at_file = self.int()? as u32;
+                    loc.at_line = self.int()? as u32;
                     self.int()?;
                 }
                 w => return self.err(format!("unknown .loc attribute '{w}'")),
             }
         }
         self.loc = self.module.locs.len() as u32;
-        self.module.locs.push((f, l));
+        self.module.locs.push(loc);
         Ok(())
     }
 

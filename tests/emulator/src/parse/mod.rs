@@ -34,7 +34,7 @@ pub(crate) struct Parser<'a> {
 pub fn parse(text: &str) -> Res<Module> {
     let toks = lex(text)?;
     let mut p = Parser { toks, pos: 0, module: Module::default(), loc: 0 };
-    p.module.locs.push((0, 0));
+    p.module.locs.push(Loc::default());
     p.module()?;
     Ok(p.module)
 }
