@@ -340,7 +340,7 @@ typedef struct nvfp4_hadamard_desc {
 } nvfp4_hadamard_desc;
 
 // D[i] = act(alpha' * A[i] B[i]^T + beta * C[i] + bias) for i in 0..batch. A is [M, K], B is [N, K], D and C are
-// [M, N], bias is [N].
+// [M, N], bias has N values.
 typedef struct nvfp4_gemm_desc {
   size_t struct_size;
   // NVFP4_ACCUMULATE_*.

@@ -4,7 +4,8 @@
 //! Zero means default in every field. A descriptor starts with `struct_size` (its `sizeof` where the caller was
 //! compiled): a shorter one is read as if its missing tail were zero, a longer one is accepted when its unknown tail
 //! is zero. Enumerations are `uint32_t` fields with named constants, so that a value C made up is an error, not UB.
-#![allow(non_camel_case_types)]
+// Brackets here are shapes and indices of C, not links.
+#![allow(non_camel_case_types, rustdoc::broken_intra_doc_links)]
 
 use std::ffi::{c_char, c_void};
 
@@ -318,7 +319,7 @@ pub struct nvfp4_sizes {
 }
 
 /// D[i] = act(alpha' * A[i] B[i]^T + beta * C[i] + bias) for i in 0..batch. A is [M, K], B is [N, K], D and C are
-/// [M, N], bias is [N].
+/// [M, N], bias has N values.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nvfp4_gemm_desc {

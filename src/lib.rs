@@ -19,26 +19,27 @@
 //! (`plan/quantize.rs`: every check is there) and hands the plan to `cpu/quantize.rs`, which cuts it into tiles; a
 //! tile is loaded and transformed in `cpu/panel.rs` and becomes codes and scales in `cpu/encode.rs`.
 
-#[allow(missing_docs)]
+// Public for the library's own tests and benches, not for users: everything that is hidden from the documentation.
 pub mod abi;
 pub mod context;
-#[allow(missing_docs)]
+#[doc(hidden)]
 pub mod cpu;
 pub mod error;
-#[allow(missing_docs)]
+#[doc(hidden)]
 pub mod ffi;
-#[allow(missing_docs)]
+#[doc(hidden)]
 pub mod linear;
 mod log;
 pub mod numerics;
-#[allow(missing_docs)]
+#[doc(hidden)]
 pub mod plan;
 pub mod recipe;
 mod safe;
-#[allow(missing_docs)]
+#[doc(hidden)]
 pub mod selftest;
 
 pub use context::Context;
 pub use error::{Error, Result};
 pub use numerics::{Dtype, Format, Options};
+pub use recipe::Recipe;
 pub use safe::*;

@@ -30,7 +30,7 @@ pub struct Product<'a> {
 
 /// Memory of one thread: 64 KiB of accumulators, and what the kernels in use unpack operands into.
 pub struct GemmScratch {
-    /// [TILE_ROWS][TILE_COLS]
+    /// `[TILE_ROWS][TILE_COLS]`
     pub acc: Vec<f32>,
     /// Packed operands of the SIMD kernels.
     pub packing: Packing,
