@@ -1,9 +1,16 @@
-//! Gives the shared library its SONAME, which carries the version of the ABI.
+//! Gives the shared library its SONAME, which carries the version of the ABI, and compiles the CUDA kernels (feature
+//! `cuda`): kernels/build.rs.
 use std::env;
+
+#[path = "kernels/build.rs"]
+mod kernels;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     soname();
+    if env::var_os("CARGO_FEATURE_CUDA").is_some() {
+        kernels::build();
+    }
 }
 
 /// Before 1.0 the minor version is the ABI's, then the major one.

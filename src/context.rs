@@ -4,6 +4,8 @@ use std::ffi::c_void;
 
 use crate::abi::*;
 use crate::cpu::Cpu;
+#[cfg(feature = "cuda")]
+use crate::cuda::Cuda;
 use crate::numerics::ScaleLayout;
 use crate::plan::{
     self, Buffers, Device, GemmRequest, HadamardRequest, Matrix, QuantizeRequest, Quantized, Source,
@@ -18,6 +20,8 @@ pub struct Context {
 
 enum Backend {
     Cpu(Cpu),
+    #[cfg(feature = "cuda")]
+    Cuda(Cuda),
 }
 
 /// The stream of a call: NULL on the CPU.
@@ -32,6 +36,25 @@ impl Context {
         Context {
             backend: Backend::Cpu(cpu),
         }
+    }
+
+    /// CUDA device `ordinal`, in its primary context. May allocate and wait; no later call does.
+    #[cfg(feature = "cuda")]
+    pub fn cuda(ordinal: u32) -> Result<Context> {
+        log::read_environment();
+        let cuda = Cuda::new(ordinal)?;
+        log::plan(|| format!("context: cuda, {}", cuda.name()));
+        Ok(Context {
+            backend: Backend::Cuda(cuda),
+        })
+    }
+
+    /// CUDA device `ordinal`; an error in this build.
+    #[cfg(not(feature = "cuda"))]
+    pub fn cuda(_ordinal: u32) -> Result<Context> {
+        Err(Error::NoDevice(
+            "this build of libnvfp4 has no CUDA backend (cargo feature `cuda`)".into(),
+        ))
     }
 
     pub(crate) fn from_desc(desc: Option<&nvfp4_context_desc>) -> Result<Context> {
@@ -50,9 +73,7 @@ impl Context {
                 desc.ordinal
             ))),
             NVFP4_DEVICE_CPU => Ok(Context::cpu(desc.threads as usize)),
-            NVFP4_DEVICE_CUDA => Err(Error::NoDevice(
-                "this build of libnvfp4 has no CUDA backend (cargo feature `cuda`)".into(),
-            )),
+            NVFP4_DEVICE_CUDA => Context::cuda(desc.ordinal),
             other => Err(Error::InvalidArgument(format!(
                 "desc.device is {other}, want NVFP4_DEVICE_CPU = 0 or NVFP4_DEVICE_CUDA = 1"
             ))),
@@ -63,6 +84,8 @@ impl Context {
     pub fn device(&self) -> Device {
         match &self.backend {
             Backend::Cpu(_) => Device::Cpu,
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(_) => Device::Cuda,
         }
     }
 
@@ -70,6 +93,8 @@ impl Context {
     pub fn describe(&self) -> String {
         match &self.backend {
             Backend::Cpu(cpu) => format!("cpu ({}, {} threads)", cpu.isa(), cpu.threads()),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => format!("cuda ({})", cuda.name()),
         }
     }
 
@@ -77,6 +102,8 @@ impl Context {
     pub fn workspace_alignment(&self) -> usize {
         match &self.backend {
             Backend::Cpu(_) => 16,
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(_) => 256,
         }
     }
 
@@ -131,6 +158,8 @@ impl Context {
         }
         match &self.backend {
             Backend::Cpu(cpu) => cpu.amax(&plan),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => cuda.amax(&plan, stream),
         }
     }
 
@@ -147,6 +176,8 @@ impl Context {
         let plan = plan::quantize::plan(request, self.device(), x, rowwise, columnwise)?;
         match &self.backend {
             Backend::Cpu(cpu) => cpu.quantize(&plan)?,
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => cuda.quantize(&plan, stream)?,
         }
         Ok(plan)
     }
@@ -155,6 +186,8 @@ impl Context {
     pub(crate) fn quantize_workspace(&self, _plan: &QuantizePlan) -> usize {
         match &self.backend {
             Backend::Cpu(_) => 0,
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => cuda.quantize_workspace(_plan),
         }
     }
 
@@ -169,6 +202,8 @@ impl Context {
         let plan = plan::dequantize::plan(x, transpose, out)?;
         match &self.backend {
             Backend::Cpu(cpu) => cpu.dequantize(&plan),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => cuda.dequantize(&plan, stream),
         }
     }
 
@@ -184,6 +219,8 @@ impl Context {
         let plan = plan::transpose::plan(x, layout, out)?;
         match &self.backend {
             Backend::Cpu(cpu) => cpu.transpose(&plan)?,
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => cuda.transpose(&plan, stream)?,
         }
         Ok(plan.out)
     }
@@ -199,6 +236,8 @@ impl Context {
         let plan = plan::hadamard::plan(request, x, y)?;
         match &self.backend {
             Backend::Cpu(cpu) => cpu.hadamard(&plan),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => cuda.hadamard(&plan, stream),
         }
     }
 
@@ -206,6 +245,8 @@ impl Context {
         self.check_stream(stream)?;
         match &self.backend {
             Backend::Cpu(cpu) => cpu.swizzle(plan),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => cuda.swizzle(plan, stream),
         }
     }
 
@@ -213,6 +254,8 @@ impl Context {
         self.check_stream(stream)?;
         match &self.backend {
             Backend::Cpu(cpu) => cpu.unswizzle(plan),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => cuda.unswizzle(plan, stream),
         }
     }
 
@@ -227,6 +270,8 @@ impl Context {
         let plan = plan::gemm::plan(request, self.device(), a, b, c, d)?;
         match &self.backend {
             Backend::Cpu(cpu) => cpu.supports_gemm(&plan)?,
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => cuda.supports_gemm(&plan)?,
         }
         Ok(plan)
     }
@@ -235,6 +280,8 @@ impl Context {
     pub(crate) fn gemm_workspace(&self, _plan: &GemmPlan) -> usize {
         match &self.backend {
             Backend::Cpu(_) => 0,
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(_) => 0,
         }
     }
 
@@ -252,6 +299,8 @@ impl Context {
         let plan = self.plan_gemm(request, a, b, c, d)?;
         match &self.backend {
             Backend::Cpu(cpu) => cpu.gemm(&plan)?,
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => cuda.gemm(&plan, stream)?,
         }
         Ok(match plan.d {
             GemmOutput::Quantized(copy) => Some(copy.out),

@@ -24,6 +24,9 @@ pub mod abi;
 pub mod context;
 #[doc(hidden)]
 pub mod cpu;
+#[cfg(feature = "cuda")]
+#[allow(missing_docs)]
+pub mod cuda;
 pub mod error;
 #[doc(hidden)]
 pub mod ffi;

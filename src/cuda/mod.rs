@@ -1,0 +1,103 @@
+//! The CUDA backend: `run(plan, stream)` for each operation, by kernels that the library carries (kernels/) and the
+//! driver alone. A plan's pointers are device memory; work goes to the caller's stream, in the primary context of the
+//! device, and nothing here allocates, waits or reads back after `Cuda::new`, so any call can be captured into a graph.
+//!
+//! `driver` makes the only driver calls, `kernels` knows every kernel's name and needs, `params` is what they are
+//! launched with; one file an operation. A fast kernel takes the aligned common case, a general one all others; both
+//! give the same bytes as the CPU.
+
+mod dequantize;
+mod driver;
+mod hadamard;
+mod kernels;
+mod params;
+mod quantize;
+mod scales;
+mod transpose;
+
+use std::ffi::c_void;
+
+use crate::plan::{
+    DequantizePlan, GemmPlan, HadamardPlan, QuantizePlan, ScalesPlan, TransposePlan,
+};
+use crate::{Error, Result};
+use driver::{Device, Stream};
+use kernels::Kernels;
+
+/// One CUDA device as a context sees it.
+pub struct Cuda {
+    device: Device,
+    kernels: Kernels,
+}
+
+impl Cuda {
+    /// Takes the primary context of device `ordinal` and loads all kernels into it. The only place that may allocate or
+    /// wait; the caller's current context stays what it was.
+    pub fn new(ordinal: u32) -> Result<Cuda> {
+        let device = Device::open(ordinal)?;
+        let kernels = {
+            let _current = device.enter()?;
+            Kernels::load(&device)?
+        };
+        Ok(Cuda { device, kernels })
+    }
+
+    /// `NVIDIA H200 (sm_90)`.
+    pub fn name(&self) -> &str {
+        &self.device.name
+    }
+
+    /// Fills `out.amax` of each copy; nothing else of `out` is touched.
+    pub fn amax(&self, plan: &QuantizePlan, stream: *mut c_void) -> Result<()> {
+        let _current = self.device.enter()?;
+        quantize::amax(self, plan, Stream::new(stream))
+    }
+
+    pub fn quantize(&self, plan: &QuantizePlan, stream: *mut c_void) -> Result<()> {
+        let _current = self.device.enter()?;
+        quantize::run(self, plan, Stream::new(stream))
+    }
+
+    /// Scratch memory that `quantize` wants in `plan.workspace`.
+    pub fn quantize_workspace(&self, plan: &QuantizePlan) -> usize {
+        quantize::workspace(plan)
+    }
+
+    pub fn dequantize(&self, plan: &DequantizePlan, stream: *mut c_void) -> Result<()> {
+        let _current = self.device.enter()?;
+        dequantize::run(self, plan, Stream::new(stream))
+    }
+
+    pub fn transpose(&self, plan: &TransposePlan, stream: *mut c_void) -> Result<()> {
+        let _current = self.device.enter()?;
+        transpose::run(self, plan, Stream::new(stream))
+    }
+
+    pub fn hadamard(&self, plan: &HadamardPlan, stream: *mut c_void) -> Result<()> {
+        let _current = self.device.enter()?;
+        hadamard::run(self, plan, Stream::new(stream))
+    }
+
+    pub fn swizzle(&self, plan: &ScalesPlan, stream: *mut c_void) -> Result<()> {
+        let _current = self.device.enter()?;
+        scales::swizzle(self, plan, Stream::new(stream))
+    }
+
+    pub fn unswizzle(&self, plan: &ScalesPlan, stream: *mut c_void) -> Result<()> {
+        let _current = self.device.enter()?;
+        scales::unswizzle(self, plan, Stream::new(stream))
+    }
+
+    /// Why a product cannot be computed here.
+    pub fn supports_gemm(&self, plan: &GemmPlan) -> Result<()> {
+        Err(Error::NotSupported(format!(
+            "gemm of [{}, {}] by [{}, {}] transposed on {}: the CUDA backend has no GEMM in this version; dequantize and \
+             use a dense product, or a CPU context",
+            plan.m, plan.k, plan.n, plan.k, self.device.name
+        )))
+    }
+
+    pub fn gemm(&self, plan: &GemmPlan, _stream: *mut c_void) -> Result<()> {
+        self.supports_gemm(plan)
+    }
+}
