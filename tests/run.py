@@ -80,6 +80,7 @@ def steps():
     ])
     yield Step("panic", [["sh", "tests/c/panic.sh", str(ROOT / "build" / "panic")]])
     yield Step("sanitizers", [["sh", "tests/c/sanitize.sh", "address", "build/sanitize"], ["sh", "tests/c/sanitize.sh", "thread", "build/sanitize"]])
+    yield Step("cuda", [["sh", "tests/c/cuda.sh", str(CONSUMER), "build/cuda"]])
     yield Step("valgrind", [["sh", "tests/c/valgrind.sh", str(CONSUMER)]])
     yield Step("cmake", [
         [CMAKE, "-S", "cmake", "-B", "build/cmake-cargo", "-DNVFP4_CUDA=" + ("ON" if os.environ.get("CUDA") == "1" else "OFF")],

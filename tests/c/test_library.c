@@ -71,6 +71,16 @@ static void test_create(void) {
     desc.reserved = 1234;
     FAILS(NVFP4_ERR_INVALID_ARGUMENT, "1234", nvfp4_context_create(&desc, &out.context));
 
+    /* A GPU, or a word why not. */
+    desc.reserved = 0;
+    desc.device = NVFP4_DEVICE_CUDA;
+    desc.ordinal = 4000;
+    {
+        const nvfp4_status status = nvfp4_context_create(&desc, &ctx);
+        CHECK(status == NVFP4_ERR_NO_DEVICE || status == NVFP4_ERR_NOT_SUPPORTED, "GPU 4000: %s", nvfp4_status_name(status));
+        CHECK(strlen(nvfp4_last_error()) > 0, "no sentence");
+    }
+
     /* A caller compiled against a later header: fine while what this version does not know is zero. */
     memset(&longer, 0, sizeof longer);
     longer.desc.struct_size = sizeof longer;
