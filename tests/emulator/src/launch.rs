@@ -87,6 +87,7 @@ pub fn run(r: &Request) -> Result<LaunchRecord, Box<Fault>> {
         uninit: !off("NVFP4_EMU_UNINIT"),
         races: !off("NVFP4_EMU_RACES"),
         proxy: !off("NVFP4_EMU_PROXY"),
+        fences: !off("NVFP4_EMU_FENCES"),
     };
     let l = Arc::new(Launch {
         kernel: r.kernel.clone(),

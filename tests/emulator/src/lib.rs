@@ -10,6 +10,8 @@ pub mod arch;
 pub mod convert;
 pub mod counters;
 #[allow(clippy::missing_safety_doc, non_snake_case, clippy::not_unsafe_ptr_arg_deref)]
+pub mod cudart;
+#[allow(clippy::missing_safety_doc, non_snake_case, clippy::not_unsafe_ptr_arg_deref)]
 pub mod driver;
 pub mod exec;
 pub mod fault;

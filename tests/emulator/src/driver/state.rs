@@ -134,7 +134,8 @@ thread_local! {
 }
 
 pub fn current() -> usize {
-    CURRENT.with(|c| c.borrow().last().copied().unwrap_or(0))
+    // At the end of the process the thread's locals may be gone.
+    CURRENT.try_with(|c| c.borrow().last().copied().unwrap_or(0)).unwrap_or(0)
 }
 
 /// The current context, when there is one and no kernel has broken it.

@@ -127,6 +127,8 @@ pub struct Strict {
     pub uninit: bool,
     pub races: bool,
     pub proxy: bool,
+    /// tcgen05.fence::before/after_thread_sync are needed to order tensor memory.
+    pub fences: bool,
 }
 
 pub struct Machine {

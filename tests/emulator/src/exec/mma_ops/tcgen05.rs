@@ -4,7 +4,9 @@
 //! and st (clock: accesses issued). Three kinds of knowledge: `vc` is what a warp knows
 //! through barriers; `know` what it may rely on in tensor memory: fence::after_thread_sync
 //! turns the first into the second, fence::before_thread_sync puts completed ld and st
-//! into the first, a commit's mbarrier does so for the pipe.
+//! into the first, a commit's mbarrier does so for the pipe. CUTLASS issues no such fences at
+//! all and not after every ld a wait::ld, and runs: with NVFP4_EMU_FENCES=0 ld and st are
+//! complete at once and every synchronization orders tensor memory.
 
 use super::tensor_memory::Touch;
 use super::*;
@@ -92,8 +94,17 @@ impl Machine {
         let actor = self.actor() + 2;
         let t = self.tensor();
         t.ops += 1;
-        let (clock, know) = (t.ops, t.know.clone());
-        (self.issuer(actor, clock), know)
+        let clock = t.ops;
+        (self.issuer(actor, clock), self.tensor_knowledge())
+    }
+
+    /// What the current warp may rely on in tensor memory.
+    fn tensor_knowledge(&mut self) -> Clocks {
+        let mut know = self.tensor().know.clone();
+        if !self.l.strict.fences {
+            know.join(&self.warps[self.w].vc);
+        }
+        know
     }
 }
 
@@ -175,7 +186,7 @@ pub fn tcgen05_access(m: &mut Machine, i: &Inst) -> Exec {
     let me = next_access(m);
     let clock = m.tensor().access;
     m.tensor().issued[store as usize] = clock;
-    let know = m.tensor().know.clone();
+    let know = m.tensor_knowledge();
     let touch = if store { Touch::Write } else { Touch::Read };
     let quad = 1 << (warp % 4);
     m.tensor_touch(i, cta, (tmem::split(address).1, columns_of(access)), quad, touch, me, &know)?;
@@ -186,6 +197,10 @@ pub fn tcgen05_access(m: &mut Machine, i: &Inst) -> Exec {
                 Err(e) => return Err(m.fault(i, e)),
             };
             for (&slot, value) in regs.iter().zip(&values) {
+                if !m.l.strict.fences {
+                    m.store(slot, value);
+                    continue;
+                }
                 m.store(slot, &[POISON; 32]);
                 m.tensor().loads.push((slot, *value));
             }
@@ -197,6 +212,11 @@ pub fn tcgen05_access(m: &mut Machine, i: &Inst) -> Exec {
             }
         }
         _ => unreachable!("other instruction"),
+    }
+    if !m.l.strict.fences {
+        let w = m.w;
+        let actor = m.actor() + 3;
+        m.warps[w].vc.set(actor, clock);
     }
     Ok(Flow::Next)
 }

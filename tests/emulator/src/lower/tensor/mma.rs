@@ -104,7 +104,11 @@ impl<'m> Lower<'m> {
             if select.len() != 2 {
                 return self.err("a scale selector is {byte-id, thread-id}");
             }
-            Ok([self.src(s, 1, false)?, select[0], select[1]])
+            // The scale register stands alone or in braces.
+            match self.vec_src(s, false)?[..] {
+                [scale] => Ok([scale, select[0], select[1]]),
+                _ => self.err("a scale is one register"),
+            }
         };
         let (sfa, sfb) = (side(&i.ops[4], &i.ops[5])?, side(&i.ops[6], &i.ops[7])?);
         self.mma_inst(i, ops::mma, Gate::Warp, MmaOp::Block { op, d, a, b, c, sfa, sfb });
