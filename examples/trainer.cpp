@@ -1,7 +1,7 @@
 // Trains a small byte-level GPT on real text under four recipes (bf16, nvfp4, nvfp4_no_rht, mxfp4): same seed, same
 // batches, MLP products through libnvfp4. Prints a table and writes a plot of the losses.
 //
-//   trainer [--text FILE] [--out DIR] [--minutes 3.6 | --steps N] [--recipes a,b] [--threads N] [--batch N]
+//   trainer [--text FILE] [--out DIR] [--minutes 3.4 | --steps N] [--recipes a,b] [--threads N] [--batch N]
 //           [--checkpoint-every N] [--stop-after N] [--resume]
 //
 // With --minutes the number of steps is chosen from the measured speed, the same for every recipe. An interrupted run
@@ -27,7 +27,7 @@ static double seconds_since(Clock::time_point start) {
 struct Config {
     std::string text = "examples/data/kjv-new-testament.txt", out = "out";
     std::vector<std::string> recipes = {"bf16", "nvfp4", "nvfp4_no_rht", "mxfp4"};
-    double minutes = 3.6;
+    double minutes = 3.4;
     int steps = 0, batch = 8, threads = 0, checkpoint_every = 100, stop_after = 0;
     std::uint64_t seed = 1;
     bool resume = false;

@@ -120,19 +120,22 @@ inline bool plot(const std::string& path, const std::vector<Curve>& curves) {
             lo = std::min(lo, c.points[i].second);
             hi = std::max(hi, c.points[i].second);
         }
-    lo = std::floor(lo * 5) / 5;
-    hi = std::min(std::ceil(hi * 5) / 5, lo + 3);
+    const double step = hi - lo > 1.2 ? 0.5 : 0.2;  // between grid lines
+    lo = std::floor(lo / step) * step;
+    hi = std::min(std::ceil(hi / step) * step, lo + 6 * step);
     Image image(width, height);
     auto px = [&](double x) { return left + x / x1 * (width - left - right); };
     auto py = [&](double y) { return top + (hi - std::min(y, hi)) / (hi - lo) * (height - top - bottom); };
-    const double step = hi - lo > 1.5 ? 0.5 : 0.2;
     for (double y = lo; y <= hi + 1e-9; y += step) {
         image.line(left, py(y), width - right, py(y), 0xDDDDDD);
         char label[16];
         std::snprintf(label, sizeof label, "%.1f", y);
         image.text(left - 50, int(py(y)) - 7, label, 0x333333);
     }
-    for (int i = 0; i <= 4; ++i) image.text(int(px(x1 * i / 4)) - 20, height - bottom + 12, std::to_string(int(x1 * i / 4)), 0x333333);
+    double stride = 10;
+    for (int i = 0; x1 / stride > 6; ++i) stride *= i % 3 == 1 ? 2.5 : 2;  // 10, 20, 50, 100, ...
+    for (double x = 0; x <= x1; x += stride)
+        image.text(int(px(x)) - 6 * int(std::to_string(int(x)).size()), height - bottom + 12, std::to_string(int(x)), 0x333333);
     image.line(left, top, left, height - bottom, 0x333333);
     image.line(left, height - bottom, width - right, height - bottom, 0x333333);
     image.text(left, 12, "loss nats/byte", 0x333333);
