@@ -28,6 +28,12 @@ pub fn nvcc() -> Option<PathBuf> {
 /// Compile CUDA to PTX for `compute_XX`, once for each text. None (with one
 /// printed line) when there is no compiler.
 pub fn compile(name: &str, source: &str, target: &str) -> Option<String> {
+    compile_with(name, source, target, None)
+}
+
+/// The same for a kernel of the library; `folder` is the include path, and
+/// `source` must hold every header's text for the cache's sake.
+pub fn compile_with(name: &str, source: &str, target: &str, folder: Option<&Path>) -> Option<String> {
     let Some(nvcc) = nvcc() else {
         println!("skipped {name}: no nvcc (set NVCC, or make .venv-cuda)");
         return None;
@@ -47,6 +53,7 @@ pub fn compile(name: &str, source: &str, target: &str) -> Option<String> {
             .args(["-std=c++17", "-ptx", "-lineinfo", &format!("-arch=compute_{target}"), "-o"])
             .arg(&tmp)
             .arg(&cu)
+            .args(folder.map(|f| format!("-I{}", f.display())))
             .output()
             .unwrap();
         assert!(out.status.success(), "nvcc: {}", String::from_utf8_lossy(&out.stderr));
@@ -177,4 +184,22 @@ impl Kernel {
 /// Counters of this process's launches of one kernel.
 pub fn counters_of(name: &str) -> Vec<counters::LaunchRecord> {
     counters::take().into_iter().filter(|r| r.kernel == name).collect()
+}
+
+/// PTX of a file in the library's kernels folder, compiled again when any file there changes.
+pub fn library_kernel(file: &str, target: &str) -> Option<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernels");
+    let mut all: Vec<_> = std::fs::read_dir(&folder).ok()?.flatten().map(|e| e.path()).collect();
+    all.retain(|p| p.extension().is_some_and(|e| e == "cuh" || e == "cu"));
+    all.sort();
+    let Ok(source) = std::fs::read_to_string(folder.join(file)) else {
+        println!("skipped {file}: the library has no such kernel");
+        return None;
+    };
+    let mut h = DefaultHasher::new();
+    for p in all.iter().filter(|p| p.extension().is_some_and(|e| e == "cuh")) {
+        std::fs::read(p).unwrap().hash(&mut h);
+    }
+    let tagged = format!("{source}\n// headers {:016x}\n", h.finish());
+    compile_with(file.trim_end_matches(".cu"), &tagged, target, Some(&folder))
 }

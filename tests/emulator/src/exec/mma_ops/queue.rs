@@ -21,6 +21,9 @@ pub struct WarpTensor {
     /// wgmma: the open group, and whether a fence orders the registers.
     pub(super) group: u32,
     pub(super) fenced: bool,
+    /// What this warp knew at its last wgmma.fence, and at the fence before each group.
+    pub(super) fence_know: (Clocks, Clocks),
+    pub(super) group_know: VecDeque<(u32, (Clocks, Clocks))>,
     /// tcgen05: operations issued into the pipe so far (its clock).
     pub(super) ops: u32,
     /// tcgen05.ld and st: issued, and known complete by wait::ld and wait::st.

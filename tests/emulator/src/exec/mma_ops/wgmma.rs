@@ -93,12 +93,16 @@ pub fn wgmma_async(m: &mut Machine, i: &Inst) -> Exec {
 /// `wgmma.fence`
 pub fn wgmma_fence(m: &mut Machine, _: &Inst) -> Exec {
     m.tensor().fenced = true;
+    let know = m.release();
+    m.tensor().fence_know = know;
     Ok(Flow::Next)
 }
 
 /// `wgmma.commit_group`
 pub fn wgmma_commit(m: &mut Machine, _: &Inst) -> Exec {
-    m.tensor().group += 1;
+    let t = m.tensor();
+    t.group_know.push_back((t.group, t.fence_know.clone()));
+    t.group += 1;
     m.event();
     Ok(Flow::Next)
 }
@@ -126,6 +130,16 @@ pub fn wgmma_wait(m: &mut Machine, i: &Inst) -> Exec {
     }
     let w = m.w;
     for &other in &group {
+        // The warps meet at the fence before a wgmma (WARPGROUP.ARRIVE on the chip), so what
+        // another one did before it is ordered before the end of the wgmma.
+        let list = &mut m.warps[other].groups.tensor.group_know;
+        while list.len() > 1 && list[1].0 < done.saturating_sub(8) {
+            list.pop_front();
+        }
+        let know = list.iter().rev().find(|k| k.0 < done).map(|k| k.1.clone());
+        if let Some(k) = know {
+            m.acquire(&k);
+        }
         if done > 0 {
             let reads = other as u32 * crate::exec::async_copy::ACTORS + 2;
             m.warps[w].vc.set(reads, done);
