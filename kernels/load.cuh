@@ -50,15 +50,3 @@ __device__ __forceinline__ float block_amax(const uint32_t (&w)[8]) {
     m = max_u16x2(m, m << 16);  // the high half now holds the larger of the two
     return high_element<DTYPE>(m);
 }
-
-// Asynchronous copies into shared memory, 16 bytes each; `valid` false writes zeros instead.
-__device__ __forceinline__ void copy_async16(void* shared, const void* global, bool valid) {
-    uint32_t s = (uint32_t)__cvta_generic_to_shared(shared);
-    int bytes = valid ? 16 : 0;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(s), "l"(global), "r"(bytes) : "memory");
-}
-__device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int PENDING>
-__device__ __forceinline__ void copy_async_wait() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-}

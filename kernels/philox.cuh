@@ -22,19 +22,21 @@ __device__ __forceinline__ void wide_product(uint32_t x, uint32_t y, uint32_t& l
     asm("{\n.reg .b64 p;\nmul.wide.u32 p, %2, %3;\nmov.b64 {%0, %1}, p;\n}" : "=r"(lo), "=r"(hi) : "r"(x), "r"(y));
 }
 
+__device__ __forceinline__ void philox_round(uint32_t& c0, uint32_t& c1, uint32_t& c2, uint32_t& c3, uint32_t k0, uint32_t k1) {
+    uint32_t a_lo, a_hi, b_lo, b_hi;
+    wide_product(c0, 0xD2511F53u, a_lo, a_hi);
+    wide_product(c2, 0xCD9E8D57u, b_lo, b_hi);
+    c0 = b_hi ^ c1 ^ k0;
+    c2 = a_hi ^ c3 ^ k1;
+    c1 = b_lo;
+    c3 = a_lo;
+}
+
 __device__ __forceinline__ uint4 philox4x32_10(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint32_t k0,
                                                uint32_t k1) {
 #pragma unroll
     for (int round = 0; round < 10; round++) {
-        uint32_t a_lo, a_hi, b_lo, b_hi;
-        wide_product(c0, 0xD2511F53u, a_lo, a_hi);
-        wide_product(c2, 0xCD9E8D57u, b_lo, b_hi);
-        uint32_t n0 = b_hi ^ c1 ^ k0;
-        uint32_t n2 = a_hi ^ c3 ^ k1;
-        c1 = b_lo;
-        c3 = a_lo;
-        c0 = n0;
-        c2 = n2;
+        philox_round(c0, c1, c2, c3, k0, k1);
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }

@@ -5,39 +5,40 @@
 // always on its way. From one read of the input it writes the rowwise copy, the columnwise one, or both: 2.5625 or
 // 3.125 bytes an element. A thread owns whole blocks: rowwise 16 elements of a row, columnwise 16 rows of a column,
 // whose codes and scales go through shared memory so that the transposed rows are written in 64-byte pieces.
-// Instructions an element and copy (sm_90a): about 8.5 for reading, amax and rounding, 2 for the scale, 7 for the
-// transform, 7 more for stochastic rounding; 33 T/s of them pass while 1.4 to 1.7 T elements/s do (20 to 24 each).
+//
+// The limit is issue, not memory: 33 T instructions a second (a lane's) pass on an H200 while 1.4 to 1.7 T elements do.
+// Budget an element and copy (sm_90a): unpack 1, amax 0.8, scale 0.6 (a table of all 127 multipliers replaces the
+// division), rounding and packing 7, transform 6, stochastic rounding 7 more.
 #include "hadamard.cuh"
-#include "layout.cuh"
-#include "load.cuh"
-#include "philox.cuh"
-#include "scale.cuh"
+#include "quantize_block.cuh"
 
-constexpr int TILE = 128;            // rows and columns of a tile
+constexpr int TILE = 128;  // rows and columns of a tile
 constexpr int THREADS = 256;
-constexpr int ROW_BYTES = TILE * 2;  // of a tile in shared memory
-constexpr int STAGE_BYTES = TILE * ROW_BYTES;
-constexpr int CODES_PITCH = TILE / 2 + 8;  // of a transposed row of codes in shared memory
+constexpr int PITCH = TILE * 2;  // bytes from row to row of a tile
+constexpr int STAGE_BYTES = TILE * PITCH;
+constexpr int CODES_PITCH = TILE / 2;  // of a transposed row of codes
 constexpr int CODES_BYTES = TILE * CODES_PITCH;
 constexpr int SCALES_BYTES = TILE * (TILE / 16);
-constexpr int SIGNS_BYTES = 2 * 8 * 4;  // sign masks of the two copies, laid over packed elements
-constexpr int SHARED_BYTES = 2 * STAGE_BYTES + CODES_BYTES + SCALES_BYTES + SIGNS_BYTES;
-static_assert(SHARED_BYTES == 75840, "src/cuda/kernels.rs");
+constexpr int SHARED_BYTES = 2 * STAGE_BYTES + CODES_BYTES + SCALES_BYTES + 2 * BLOCK_TABLE_BYTES + ROUND_KEYS_BYTES;
+static_assert(SHARED_BYTES == 75920, "src/cuda/kernels.rs");
 
 // The 16-byte pieces of a row's upper half are swapped pairwise: eight threads that read 32 bytes each of one row then
 // touch all banks once.
 __device__ __forceinline__ int piece_offset(int piece) { return (piece ^ ((piece >> 3) & 1)) * 16; }
 
-__device__ __forceinline__ void load_tile(char* stage, const QuantizeParams& p, int64_t row0, int64_t col0) {
+// Where the slot of eight bytes of a transposed row is: spread over the banks for the threads that write.
+__device__ __forceinline__ int slot_offset(int slot, int column) { return (slot ^ ((column >> 1) & 7)) * 8; }
+
+__device__ __forceinline__ void load_tile(uint32_t stage, const QuantizeParams& p, int64_t row0, int64_t col0) {
     const uint16_t* x = static_cast<const uint16_t*>(p.x.data);
     const int piece = threadIdx.x & 15, first = threadIdx.x >> 4;
     const uint16_t* from = x + (row0 + first) * p.x.stride + col0 + piece * 8;
-    char* to = stage + first * ROW_BYTES + piece_offset(piece);
+    const uint32_t to = stage + first * PITCH + piece_offset(piece);
     const int64_t step = 16 * p.x.stride;
     if (row0 + TILE <= p.x.rows && col0 + TILE <= p.x.cols) {
 #pragma unroll
         for (int i = 0; i < TILE / 16; i++) {
-            copy_async16(to + i * 16 * ROW_BYTES, from, true);
+            copy_async16(to + i * 16 * PITCH, from, true);
             from += step;
         }
     } else {
@@ -45,85 +46,15 @@ __device__ __forceinline__ void load_tile(char* stage, const QuantizeParams& p, 
         const bool col_valid = col0 + piece * 8 < p.x.cols;
 #pragma unroll 1
         for (int i = 0; i < TILE / 16; i++) {
-            bool valid = col_valid && first + i * 16 < rows;
-            copy_async16(to + i * 16 * ROW_BYTES, valid ? from : x, valid);
+            const bool valid = col_valid && first + i * 16 < rows;
+            copy_async16(to + i * 16 * PITCH, valid ? from : x, valid);
             from += step;
         }
     }
     copy_async_commit();
 }
 
-// One block of sixteen: transform, scale byte, codes. `w` holds the elements, two a word. `tile_amax` replaces the
-// block's own amax under 16x16 tiles.
-struct BlockResult {
-    uint2 codes;
-    uint32_t scale;
-};
-
-template <uint32_t DTYPE>
-__device__ __forceinline__ BlockResult quantize_block(const uint32_t (&w)[8], const Quantized& q, const DomainScale& d,
-                                                      const SeedOffset& seed, int64_t block, int64_t row, float tile_amax,
-                                                      const uint4* signs) {
-    float lo[8], hi[8];
-    float b;
-    if (q.hadamard) {
-        float t[16];
-        const uint4 s0 = signs[0], s1 = signs[1];
-        const uint32_t s[8] = {s0.x, s0.y, s0.z, s0.w, s1.x, s1.y, s1.z, s1.w};
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            t[2 * i] = low_element<DTYPE>(w[i] ^ s[i]);
-            t[2 * i + 1] = high_element<DTYPE>(w[i] ^ s[i]);
-        }
-        butterfly16(t);
-        uint32_t y[8];
-#pragma unroll
-        for (int i = 0; i < 8; i++) y[i] = bf16x2(hadamard_scale(t[2 * i], 0.25f), hadamard_scale(t[2 * i + 1], 0.25f));
-        b = block_amax<DTYPE_BF16>(y);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            lo[2 * i] = low_element<DTYPE_BF16>(y[i]);
-            lo[2 * i + 1] = high_element<DTYPE_BF16>(y[i]);
-            hi[2 * i] = low_element<DTYPE_BF16>(y[i + 4]);
-            hi[2 * i + 1] = high_element<DTYPE_BF16>(y[i + 4]);
-        }
-    } else {
-        b = q.block2d ? tile_amax : block_amax<DTYPE>(w);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            lo[2 * i] = low_element<DTYPE>(w[i]);
-            lo[2 * i + 1] = high_element<DTYPE>(w[i]);
-            hi[2 * i] = low_element<DTYPE>(w[i + 4]);
-            hi[2 * i + 1] = high_element<DTYPE>(w[i + 4]);
-        }
-    }
-    BlockResult r;
-    if (!is_finite(b) || d.bad) {
-        r.scale = E4M3_NAN;
-        r.codes = make_uint2(0, 0);
-        return r;
-    }
-    r.scale = e4m3_encode(unrounded_block_scale(q, b, d));
-    float e = encode_multiplier(q, r.scale, d, q.flags & FLAG_RANGE_16_17);
-    if (q.stochastic) {
-        uint4 bits = sr_bits(seed, block, row, q.transposed);
-        r.codes.x = e2m1_encode8_stochastic(lo, e, bits.x, bits.y);
-        r.codes.y = e2m1_encode8_stochastic(hi, e, bits.z, bits.w);
-    } else {
-        bool clamp = !(__fmul_rn(b, e) < 7.0f);
-        r.codes.x = e2m1_encode8(lo, e, clamp);
-        r.codes.y = e2m1_encode8(hi, e, clamp);
-    }
-    return r;
-}
-
-// Word `i` of a copy's sign mask: bits 15 and 31 change the signs of elements 2i and 2i + 1.
-__device__ __forceinline__ uint32_t sign_word(const Quantized& q, int i) {
-    uint32_t bits = q.sign_mask[0] >> (2 * i);
-    return ((bits & 1) << 15) | ((bits & 2) << 30);
-}
-
-// max over the lanes of a warp that differ in the bits of `mask` (contiguous powers of two from `low` to `high`).
+// max over the lanes of a warp that differ in the bits from LOW to HIGH.
 template <int LOW, int HIGH>
 __device__ __forceinline__ float max_across(float v) {
     uint32_t u = as_uint(v);  // magnitudes: the order of the patterns is the order of the values
@@ -132,11 +63,134 @@ __device__ __forceinline__ float max_across(float v) {
     return as_float(u);
 }
 
-template <uint32_t DTYPE, bool ROW, bool COL>
-__device__ __forceinline__ void quantize_tiles(const QuantizeParams& p, char* shared) {
-    char* codes_shared = shared + 2 * STAGE_BYTES;
-    char* scales_shared = codes_shared + CODES_BYTES;
+__device__ __forceinline__ void load_block(uint32_t (&w)[8], uint32_t low, uint32_t high) {
+    const uint4 a = load_shared16(low), b = load_shared16(high);
+    w[0] = a.x, w[1] = a.y, w[2] = a.z, w[3] = a.w, w[4] = b.x, w[5] = b.y, w[6] = b.z, w[7] = b.w;
+}
+
+// The rowwise copy of a tile. Warp: 16 rows, four at a time, eight threads a row.
+template <uint32_t DTYPE, bool TRANSFORM, bool STOCHASTIC, int UNROLL>
+__device__ __forceinline__ void row_part(const QuantizeParams& p, uint32_t data, const BlockTable& table,
+                                         const Draws& draws, int64_t row0, int64_t col0) {
+    const Quantized& q = p.row;
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+    const int k = lane & 7, r = lane >> 3;
+    const uint32_t low = kept(data + (warp * 16 + r) * PITCH + piece_offset(2 * k));
+    const uint32_t high = kept(low ^ 16);  // piece 2k + 1
+    const int64_t row = row0 + warp * 16 + r, block = col0 / 16 + k;
+    uint8_t* codes = q.codes + row * q.code_stride + block * 8;
+    uint8_t* scales = q.scales + scale_offset(q, row, block);
+    const int64_t codes_step = 4 * q.code_stride;
+    const int64_t scales_step = q.layout == SCALES_SWIZZLED ? 64 : 4 * q.scale_stride;  // rows 4i + r of a group of 32
+    const int left = col0 + k * 16 < p.x.cols ? (int)min((int64_t)TILE, p.x.rows - row) : 0;
+    const uint32_t draw_block = (uint32_t)(block + p.origin_col / 16);
+    const int64_t draw_row = row + p.origin_row;  // rows of a tile share their upper 32 bits unless they cross 2^32
+    float tile_amax = 0.0f;
+    if (!TRANSFORM && !STOCHASTIC && q.block2d) {
+        uint32_t m = 0;
+#pragma unroll 1
+        for (int i = 0; i < 4; i++) {
+            uint32_t w[8];
+            load_block(w, low + i * 4 * PITCH, high + i * 4 * PITCH);
+            m = max(m, as_uint(block_amax<DTYPE>(w)));
+        }
+        tile_amax = max_across<8, 16>(as_float(m));
+    }
+#pragma unroll UNROLL
+    for (int i = 0; i < 4; i++) {
+        uint32_t w[8];
+        load_block(w, low + i * 4 * PITCH, high + i * 4 * PITCH);
+        const BlockResult b = quantize_block<DTYPE, TRANSFORM, STOCHASTIC>(
+            w, q, table, draws, draw_block, (uint32_t)draw_row + i * 4, draws.high(draw_row + i * 4, false), tile_amax);
+        if (i * 4 < left) {
+            *reinterpret_cast<uint2*>(codes) = b.codes;
+            *scales = (uint8_t)b.scale;
+        }
+        codes += codes_step;
+        scales += scales_step;
+    }
+}
+
+// The columnwise copy of a tile, into shared memory. Warp: 16 rows; 64 columns at a time, two a thread.
+template <uint32_t DTYPE, bool TRANSFORM, bool STOCHASTIC>
+__device__ __forceinline__ void column_part(const QuantizeParams& p, uint32_t data, uint32_t codes, uint32_t scales,
+                                            const BlockTable& table, const Draws& draws, int64_t row0, int64_t col0) {
+    const Quantized& q = p.col;
+    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+    const uint32_t to = kept(codes + lane * 2 * CODES_PITCH + slot_offset(warp, lane * 2));
+    const uint32_t scales_to = kept(scales + lane * 2 * (TILE / 16) + warp);
+    const uint32_t draw_block = (uint32_t)((p.origin_row + row0) / 16 + warp);
+    const int64_t draw_row = p.origin_col + col0 + lane * 2;
+#pragma unroll 1
+    for (int half = 0; half < 2; half++) {
+        const uint32_t mine = kept(data + warp * 16 * PITCH + piece_offset(half * 8 + lane / 4) + (lane % 4) * 4);
+        uint32_t x[16];
+#pragma unroll
+        for (int i = 0; i < 16; i++) x[i] = load_shared4(mine + i * PITCH);
+        float tile_amax = 0.0f;
+        if (!TRANSFORM && !STOCHASTIC && q.block2d) {
+            uint32_t a[8], b[8];
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                a[i] = x[i];
+                b[i] = x[i + 8];
+            }
+            tile_amax = max_across<1, 4>(as_float(max(as_uint(block_amax<DTYPE>(a)), as_uint(block_amax<DTYPE>(b)))));
+        }
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            uint32_t w[8];
+#pragma unroll
+            for (int i = 0; i < 8; i++) w[i] = __byte_perm(x[2 * i], x[2 * i + 1], h ? 0x7632 : 0x5410);
+            const int c = half * 64 + h;
+            const BlockResult b = quantize_block<DTYPE, TRANSFORM, STOCHASTIC>(
+                w, q, table, draws, draw_block, (uint32_t)draw_row + c, draws.high(draw_row + c, true), tile_amax);
+            store_shared8(to + c * CODES_PITCH, b.codes);
+            store_shared1(scales_to + c * (TILE / 16), b.scale);
+        }
+    }
+}
+
+// From shared memory to the transposed rows: eight threads write 64 bytes of codes, one thread a row's eight scales.
+__device__ __forceinline__ void write_columns(const QuantizeParams& p, uint32_t codes, uint32_t scales, int64_t row0,
+                                              int64_t col0) {
+    const Quantized& q = p.col;
+    const int slots = (int)min((int64_t)(TILE / 16), (p.x.rows - row0 + 15) / 16);  // blocks of this tile that exist
+    const int columns = (int)min((int64_t)TILE, p.x.cols - col0);
+    const int slot = threadIdx.x & 7, first = threadIdx.x >> 3;
+    uint8_t* to = q.codes + (col0 + first) * q.code_stride + row0 / 2 + slot * 8;
+    const int64_t step = THREADS / 8 * q.code_stride;
+#pragma unroll
+    for (int i = 0; i < TILE * 8 / THREADS; i++) {
+        const int c = first + i * (THREADS / 8);
+        if (c < columns && slot < slots)
+            *reinterpret_cast<uint2*>(to) = load_shared8(codes + c * CODES_PITCH + slot_offset(slot, c));
+        to += step;
+    }
+    const int c = threadIdx.x;
+    if (c < columns) {
+        const uint2 s = load_shared8(scales + c * (TILE / 16));
+        uint8_t* at = q.scales + scale_offset(q, col0 + c, row0 / 16);
+        if (q.layout == SCALES_SWIZZLED && slots == 8) {
+            *reinterpret_cast<uint32_t*>(at) = s.x;
+            *reinterpret_cast<uint32_t*>(at + 512) = s.y;
+        } else if (q.layout != SCALES_SWIZZLED && slots == 8 && (reinterpret_cast<uintptr_t>(at) & 7) == 0) {
+            *reinterpret_cast<uint2*>(at) = s;
+        } else {
+            for (int i = 0; i < slots; i++)
+                q.scales[scale_offset(q, col0 + c, row0 / 16 + i)] = (uint8_t)((i < 4 ? s.x : s.y) >> (8 * (i & 3)));
+        }
+    }
+}
+
+// What a kernel makes of one copy.
+enum Make { NONE, NEAREST, STOCHASTIC, TRANSFORM_NEAREST, TRANSFORM_STOCHASTIC };
+__host__ __device__ constexpr bool transforms(Make m) { return m == TRANSFORM_NEAREST || m == TRANSFORM_STOCHASTIC; }
+__host__ __device__ constexpr bool draws(Make m) { return m == STOCHASTIC || m == TRANSFORM_STOCHASTIC; }
+
+template <uint32_t DTYPE, Make ROW, Make COL>
+__device__ __forceinline__ void quantize_tiles(const QuantizeParams& p, uint32_t shared) {
+    const uint32_t codes = shared + 2 * STAGE_BYTES, scales = codes + CODES_BYTES, tables = scales + SCALES_BYTES;
     const int64_t tiles_across = (p.x.cols + TILE - 1) / TILE;
     const int64_t tiles = tiles_across * ((p.x.rows + TILE - 1) / TILE);
     int64_t tile = blockIdx.x;
@@ -144,17 +198,12 @@ __device__ __forceinline__ void quantize_tiles(const QuantizeParams& p, char* sh
     const int64_t step_row = gridDim.x / tiles_across, step_col = gridDim.x - step_row * tiles_across;
 
     if (tile < tiles) load_tile(shared, p, tile_row * TILE, tile_col * TILE);
-    SeedOffset seed = read_seed_offset(p.seed_offset, p.seed, p.offset);
-    DomainScale row_domain, col_domain;
-    uint32_t* signs = reinterpret_cast<uint32_t*>(scales_shared + SCALES_BYTES);
-    const uint4* row_signs = reinterpret_cast<const uint4*>(signs);
-    const uint4* col_signs = row_signs + 2;
-    if (threadIdx.x < 8) {
-        signs[threadIdx.x] = ROW && p.row.hadamard ? sign_word(p.row, threadIdx.x) : 0;
-        signs[8 + threadIdx.x] = COL && p.col.hadamard ? sign_word(p.col, threadIdx.x) : 0;
-    }
-    if (ROW) row_domain = row_domain_scale(p.row, 0);
-    if (COL) col_domain = row_domain_scale(p.col, 0);
+    BlockTable row_table, col_table;
+    if (ROW != NONE) row_table = BlockTable(tables, p.row, Dtype<DTYPE>());
+    if (COL != NONE) col_table = BlockTable(tables + BLOCK_TABLE_BYTES, p.col, Dtype<DTYPE>());
+    SeedOffset seed = {0, 0, 0, 0};
+    if (draws(ROW) || draws(COL)) seed = read_seed_offset(p.seed_offset, p.seed, p.offset);
+    const Draws bits(tables + 2 * BLOCK_TABLE_BYTES, seed);
 
     for (int stage = 0; tile < tiles; tile += gridDim.x, stage ^= 1) {
         const int64_t row0 = tile_row * TILE, col0 = tile_col * TILE;
@@ -167,100 +216,36 @@ __device__ __forceinline__ void quantize_tiles(const QuantizeParams& p, char* sh
         copy_async_wait<0>();
         __syncthreads();
         if (tile + gridDim.x < tiles) load_tile(shared + (stage ^ 1) * STAGE_BYTES, p, tile_row * TILE, tile_col * TILE);
-        const char* data = shared + stage * STAGE_BYTES;
-
-        if (ROW) {
-            // Warp: 16 rows; four rows at a time, eight threads a row.
-            const int k = lane & 7;
-            const char* mine = data + (warp * 16 + (lane >> 3)) * ROW_BYTES;
-            const int64_t block = col0 / 16 + k;
-            const bool col_valid = col0 + k * 16 < p.x.cols;
-            float tile_amax = 0.0f;
-            if (p.row.block2d) {
-                uint32_t m = 0;
-#pragma unroll 1
-                for (int i = 0; i < 4; i++) {
-                    uint4 a = *reinterpret_cast<const uint4*>(mine + i * 4 * ROW_BYTES + piece_offset(2 * k));
-                    uint4 c = *reinterpret_cast<const uint4*>(mine + i * 4 * ROW_BYTES + piece_offset(2 * k + 1));
-                    uint32_t w[8] = {a.x, a.y, a.z, a.w, c.x, c.y, c.z, c.w};
-                    m = max(m, as_uint(block_amax<DTYPE>(w)));
-                }
-                tile_amax = max_across<8, 16>(as_float(m));
-            }
-#pragma unroll 1
-            for (int i = 0; i < 4; i++) {
-                uint4 a = *reinterpret_cast<const uint4*>(mine + i * 4 * ROW_BYTES + piece_offset(2 * k));
-                uint4 c = *reinterpret_cast<const uint4*>(mine + i * 4 * ROW_BYTES + piece_offset(2 * k + 1));
-                uint32_t w[8] = {a.x, a.y, a.z, a.w, c.x, c.y, c.z, c.w};
-                const int64_t row = row0 + warp * 16 + i * 4 + (lane >> 3);
-                BlockResult r = quantize_block<DTYPE>(w, p.row, row_domain, seed, block + p.origin_col / 16,
-                                                      row + p.origin_row, tile_amax, row_signs);
-                if (col_valid && row < p.x.rows) {
-                    *reinterpret_cast<uint2*>(p.row.codes + row * p.row.code_stride + block * 8) = r.codes;
-                    p.row.scales[scale_offset(p.row, row, block)] = (uint8_t)r.scale;
-                }
-            }
-        }
-
-        if (COL) {
-            // Warp: 16 rows; 64 columns at a time, two a thread.
-#pragma unroll 1
-            for (int half = 0; half < 2; half++) {
-                uint32_t x[16];
-                const int col = half * 64 + lane * 2;
-                const char* mine = data + warp * 16 * ROW_BYTES + piece_offset(col / 8) + (col % 8) * 2;
-#pragma unroll
-                for (int i = 0; i < 16; i++) x[i] = *reinterpret_cast<const uint32_t*>(mine + i * ROW_BYTES);
-                float tile_amax = 0.0f;
-                if (p.col.block2d) {
-                    uint32_t a[8], b[8];
-#pragma unroll
-                    for (int i = 0; i < 8; i++) {
-                        a[i] = x[i];
-                        b[i] = x[i + 8];
-                    }
-                    tile_amax = max_across<1, 4>(as_float(max(as_uint(block_amax<DTYPE>(a)), as_uint(block_amax<DTYPE>(b)))));
-                }
-#pragma unroll 1
-                for (int h = 0; h < 2; h++) {
-                    const uint32_t pick = h ? 0x7632 : 0x5410;
-                    uint32_t w[8];
-#pragma unroll
-                    for (int i = 0; i < 8; i++) w[i] = __byte_perm(x[2 * i], x[2 * i + 1], pick);
-                    const int c = col + h;
-                    BlockResult r = quantize_block<DTYPE>(w, p.col, col_domain, seed, (p.origin_row + row0) / 16 + warp,
-                                                          p.origin_col + col0 + c, tile_amax, col_signs);
-                    *reinterpret_cast<uint2*>(codes_shared + c * CODES_PITCH + ((warp ^ ((c >> 4) & 1)) * 8)) = r.codes;
-                    scales_shared[c * (TILE / 16) + warp] = (char)r.scale;
-                }
-            }
+        const uint32_t data = shared + stage * STAGE_BYTES;
+        if (COL != NONE) {
+            column_part<DTYPE, transforms(COL), draws(COL)>(p, data, codes, scales, col_table, bits, row0, col0);
             __syncthreads();
-            // Eight threads write 64 bytes of a transposed row.
-            const int64_t slots = (p.x.rows - row0 + 15) / 16;  // blocks of this tile that exist
-#pragma unroll 1
-            for (int c = threadIdx.x >> 3; c < TILE; c += THREADS / 8) {
-                const int slot = threadIdx.x & 7;
-                const int64_t row = col0 + c;
-                if (row < p.x.cols && slot < slots) {
-                    uint2 codes = *reinterpret_cast<uint2*>(codes_shared + c * CODES_PITCH + ((slot ^ ((c >> 4) & 1)) * 8));
-                    *reinterpret_cast<uint2*>(p.col.codes + row * p.col.code_stride + (row0 / 16 + slot) * 8) = codes;
-                    p.col.scales[scale_offset(p.col, row, row0 / 16 + slot)] = (uint8_t)scales_shared[c * (TILE / 16) + slot];
-                }
-            }
+            write_columns(p, codes, scales, row0, col0);
         }
+        if (ROW != NONE) row_part<DTYPE, transforms(ROW), draws(ROW), 4>(p, data, row_table, bits, row0, col0);
     }
 }
 
-// Three CTAs a multiprocessor: 24 warps, at most 80 registers, 3 x 73 KiB of shared memory on sm_90.
+// Three CTAs a multiprocessor: 24 warps, at most 80 registers, 3 x 75 KiB of shared memory on sm_90.
 #define NVFP4_QUANTIZE_FAST(NAME, DTYPE, ROW, COL)                                                     \
     extern "C" __global__ void __launch_bounds__(THREADS, 3) NAME(const __grid_constant__ QuantizeParams p) { \
-        extern __shared__ __align__(16) char shared[];                                                 \
-        quantize_tiles<DTYPE, ROW, COL>(p, shared);                                                    \
+        extern __shared__ __align__(128) char shared[];                                                 \
+        quantize_tiles<DTYPE, ROW, COL>(p, shared_address(shared));                                                    \
     }
+#define NVFP4_QUANTIZE_FAST_ALL(TYPE, DTYPE)                                                            \
+    NVFP4_QUANTIZE_FAST(quantize_fast_##TYPE##_n_0, DTYPE, NEAREST, NONE)                               \
+    NVFP4_QUANTIZE_FAST(quantize_fast_##TYPE##_s_0, DTYPE, STOCHASTIC, NONE)                            \
+    NVFP4_QUANTIZE_FAST(quantize_fast_##TYPE##_tn_0, DTYPE, TRANSFORM_NEAREST, NONE)                    \
+    NVFP4_QUANTIZE_FAST(quantize_fast_##TYPE##_ts_0, DTYPE, TRANSFORM_STOCHASTIC, NONE)                 \
+    NVFP4_QUANTIZE_FAST(quantize_fast_##TYPE##_0_n, DTYPE, NONE, NEAREST)                               \
+    NVFP4_QUANTIZE_FAST(quantize_fast_##TYPE##_0_s, DTYPE, NONE, STOCHASTIC)                            \
+    NVFP4_QUANTIZE_FAST(quantize_fast_##TYPE##_0_tn, DTYPE, NONE, TRANSFORM_NEAREST)                    \
+    NVFP4_QUANTIZE_FAST(quantize_fast_##TYPE##_0_ts, DTYPE, NONE, TRANSFORM_STOCHASTIC)                 \
+    NVFP4_QUANTIZE_FAST(quantize_fast_##TYPE##_n_n, DTYPE, NEAREST, NEAREST)                            \
+    NVFP4_QUANTIZE_FAST(quantize_fast_##TYPE##_s_s, DTYPE, STOCHASTIC, STOCHASTIC)                      \
+    NVFP4_QUANTIZE_FAST(quantize_fast_##TYPE##_n_tn, DTYPE, NEAREST, TRANSFORM_NEAREST)                 \
+    NVFP4_QUANTIZE_FAST(quantize_fast_##TYPE##_n_ts, DTYPE, NEAREST, TRANSFORM_STOCHASTIC)              \
+    NVFP4_QUANTIZE_FAST(quantize_fast_##TYPE##_s_ts, DTYPE, STOCHASTIC, TRANSFORM_STOCHASTIC)
 
-NVFP4_QUANTIZE_FAST(quantize_fast_bf16_row, DTYPE_BF16, true, false)
-NVFP4_QUANTIZE_FAST(quantize_fast_bf16_col, DTYPE_BF16, false, true)
-NVFP4_QUANTIZE_FAST(quantize_fast_bf16_both, DTYPE_BF16, true, true)
-NVFP4_QUANTIZE_FAST(quantize_fast_f16_row, DTYPE_F16, true, false)
-NVFP4_QUANTIZE_FAST(quantize_fast_f16_col, DTYPE_F16, false, true)
-NVFP4_QUANTIZE_FAST(quantize_fast_f16_both, DTYPE_F16, true, true)
+NVFP4_QUANTIZE_FAST_ALL(bf16, DTYPE_BF16)
+NVFP4_QUANTIZE_FAST_ALL(f16, DTYPE_F16)

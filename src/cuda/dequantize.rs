@@ -31,6 +31,14 @@ pub fn run(cuda: &Cuda, plan: &DequantizePlan, stream: Stream) -> Result<()> {
     } else if x.format == Format::Bf16 {
         k.dequantize_bf16_format
             .launch(stream, (x.rows * plan.cols).div_ceil(256), 4, &p)
+    } else if vector
+        && x.format == Format::Nvfp4
+        && x.domain_rows == 0
+        && plan.cols.is_multiple_of(8)
+    {
+        // A block has eight warps, each with strips of 1024 elements.
+        let strips = x.rows * plan.cols.div_ceil(1024);
+        k.dequantize_fast.launch(stream, strips.div_ceil(8), 2, &p)
     } else {
         let groups = x.rows * plan.cols.div_ceil(16);
         k.dequantize_blocks

@@ -21,7 +21,7 @@ macro_rules! image {
 include!(concat!(env!("OUT_DIR"), "/cuda_images.rs"));
 
 /// Dynamic shared memory of the quantize_fast kernels (kernels/quantize_fast.cu asserts it).
-const QUANTIZE_FAST_SHARED: u32 = 75840;
+const QUANTIZE_FAST_SHARED: u32 = 75920;
 
 /// A loaded kernel.
 #[derive(Clone, Copy)]
@@ -61,6 +61,8 @@ macro_rules! kernels {
         /// All kernels of the library.
         pub struct Kernels {
             $(pub $field: Kernel,)*
+            /// By element type (bf16, f16), rowwise and columnwise `Make`.
+            quantize_fast: [[[Option<Kernel>; 5]; 5]; 2],
         }
 
         impl Kernels {
@@ -68,6 +70,7 @@ macro_rules! kernels {
             pub fn load(device: &Device) -> Result<Kernels> {
                 Ok(Kernels {
                     $($field: load(device, $image, stringify!($field), $threads, $shared)?,)*
+                    quantize_fast: load_quantize_fast(device)?,
                 })
             }
         }
@@ -81,14 +84,9 @@ kernels! {
     amax_f16_transform: "amax", 256, 0;
     amax_general: "quantize", 256, 0;
     quantize_general: "quantize", 256, 0;
-    quantize_fast_bf16_row: "quantize_fast", 256, QUANTIZE_FAST_SHARED;
-    quantize_fast_bf16_col: "quantize_fast", 256, QUANTIZE_FAST_SHARED;
-    quantize_fast_bf16_both: "quantize_fast", 256, QUANTIZE_FAST_SHARED;
-    quantize_fast_f16_row: "quantize_fast", 256, QUANTIZE_FAST_SHARED;
-    quantize_fast_f16_col: "quantize_fast", 256, QUANTIZE_FAST_SHARED;
-    quantize_fast_f16_both: "quantize_fast", 256, QUANTIZE_FAST_SHARED;
     stats_rows: "stats", 128, 0;
     stats_total: "stats", 32, 0;
+    dequantize_fast: "dequantize", 256, 0;
     dequantize_blocks: "dequantize", 256, 0;
     dequantize_bf16_format: "dequantize", 256, 0;
     dequantize_transposed: "dequantize", 256, 0;
@@ -97,6 +95,55 @@ kernels! {
     swizzle_scales: "scales", 256, 0;
     unswizzle_scales: "scales", 256, 0;
     clear_scale_padding: "scales", 256, 0;
+}
+
+/// What a fast quantizer makes of one copy (kernels/quantize_fast.cu).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Make {
+    Nothing,
+    Nearest,
+    Stochastic,
+    TransformNearest,
+    TransformStochastic,
+}
+
+use Make::*;
+
+/// Pairs of copies that are made from one read; others take two launches.
+const QUANTIZE_FAST: [(Make, Make); 13] = [
+    (Nearest, Nothing),
+    (Stochastic, Nothing),
+    (TransformNearest, Nothing),
+    (TransformStochastic, Nothing),
+    (Nothing, Nearest),
+    (Nothing, Stochastic),
+    (Nothing, TransformNearest),
+    (Nothing, TransformStochastic),
+    (Nearest, Nearest),
+    (Stochastic, Stochastic),
+    (Nearest, TransformNearest),
+    (Nearest, TransformStochastic),
+    (Stochastic, TransformStochastic),
+];
+
+fn load_quantize_fast(device: &Device) -> Result<[[[Option<Kernel>; 5]; 5]; 2]> {
+    let mut table = [[[None; 5]; 5]; 2];
+    for (t, dtype) in ["bf16", "f16"].into_iter().enumerate() {
+        for (row, col) in QUANTIZE_FAST {
+            let code = |m: Make| ["0", "n", "s", "tn", "ts"][m as usize];
+            let name = format!("quantize_fast_{dtype}_{}_{}", code(row), code(col));
+            let kernel = load(device, "quantize_fast", &name, 256, QUANTIZE_FAST_SHARED)?;
+            table[t][row as usize][col as usize] = Some(kernel);
+        }
+    }
+    Ok(table)
+}
+
+impl Kernels {
+    /// The kernel that makes both copies from one read, if there is one.
+    pub fn quantize_fast(&self, f16: bool, row: Make, col: Make) -> Option<&Kernel> {
+        self.quantize_fast[f16 as usize][row as usize][col as usize].as_ref()
+    }
 }
 
 /// Libraries belong to no context and stay loaded, so that contexts can come and go.

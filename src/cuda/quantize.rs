@@ -3,6 +3,7 @@
 use std::ptr::null_mut;
 
 use super::driver::Stream;
+use super::kernels::Make;
 use super::{params, scales, Cuda};
 use crate::numerics::{Block, Chain, Dtype, Format, Nonfinite, Rounding, ScaleLayout, Select};
 use crate::plan::{CopyPlan, Matrix, QuantizePlan, Seed, Source};
@@ -91,18 +92,25 @@ pub fn run(cuda: &Cuda, plan: &QuantizePlan, stream: Stream) -> Result<()> {
     let wanted = || plan.copies().filter(|c| !c.out.is_empty());
     if let (Source::Matrix(x), Some(p)) = (&plan.x, both_sides(plan, wanted().filter(|c| fast(c))))
     {
-        let k = &cuda.kernels;
-        let (row, col) = (!p.row.codes.is_null(), !p.col.codes.is_null());
-        let kernel = match (x.dtype, row, col) {
-            (Dtype::Bf16, true, false) => &k.quantize_fast_bf16_row,
-            (Dtype::Bf16, false, _) => &k.quantize_fast_bf16_col,
-            (Dtype::Bf16, true, true) => &k.quantize_fast_bf16_both,
-            (_, true, false) => &k.quantize_fast_f16_row,
-            (_, false, _) => &k.quantize_fast_f16_col,
-            (_, true, true) => &k.quantize_fast_f16_both,
-        };
+        let make =
+            |q: &params::Quantized| match (q.codes.is_null(), q.hadamard != 0, q.stochastic != 0) {
+                (true, ..) => Make::Nothing,
+                (_, false, false) => Make::Nearest,
+                (_, false, true) => Make::Stochastic,
+                (_, true, false) => Make::TransformNearest,
+                (_, true, true) => Make::TransformStochastic,
+            };
+        let (f16, row, col) = (x.dtype == Dtype::F16, make(&p.row), make(&p.col));
         let tiles = x.rows.div_ceil(128) * x.cols.div_ceil(128);
-        kernel.launch(stream, tiles, 1, &p)?;
+        if let Some(kernel) = cuda.kernels.quantize_fast(f16, row, col) {
+            kernel.launch(stream, tiles, 1, &p)?;
+        } else {
+            for pair in [(row, Make::Nothing), (Make::Nothing, col)] {
+                if let Some(kernel) = cuda.kernels.quantize_fast(f16, pair.0, pair.1) {
+                    kernel.launch(stream, tiles, 1, &p)?;
+                }
+            }
+        }
     }
     for copy in wanted().filter(|c| !fast(c)) {
         let count = if counted(copy) { saturated } else { null_mut() };

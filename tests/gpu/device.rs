@@ -60,6 +60,11 @@ impl Memory {
                 from.len(),
             )
         });
+        // The copy of a small pageable buffer may still be on its way, and streams of their own do not wait for it.
+        // SAFETY: the legacy stream.
+        ok("cuStreamSynchronize", unsafe {
+            sys::cuStreamSynchronize(null_mut())
+        });
     }
     pub fn read(&self, offset: usize, to: &mut [u8]) {
         assert!(offset + to.len() <= self.bytes);
