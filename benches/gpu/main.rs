@@ -312,6 +312,10 @@ fn measure(cuda: &Cuda, rows: usize, cols: usize, tile: &[u8], only: Option<&str
         }
     }
     if wanted("dequantize") {
+        for s in &sets {
+            cuda.quantize(&s.plan(rows, cols, Some(d), None, true), stream.raw())
+                .expect("quantize");
+        }
         let plans: Vec<_> = sets.iter().map(|s| s.dequantize(rows, cols)).collect();
         let us = time(&stream, 30, || {
             cuda.dequantize(&plans[rotate()], stream.raw())
