@@ -149,6 +149,8 @@ pub fn run(r: &Request) -> Result<LaunchRecord, Box<Fault>> {
 const SLICE: i64 = 20_000_000;
 
 fn worker(l: &Arc<Launch>, clusters: u32) -> Result<Counts, Box<Fault>> {
+    let begin = std::time::Instant::now();
+    let patience = env_u64("NVFP4_EMU_TIMEOUT").unwrap_or(600);
     let mut total = Counts::new(l.kernel.kinds.len());
     let mut resident: Vec<Box<Machine>> = Vec::new();
     let mut idle: Option<Box<Machine>> = None;
@@ -174,7 +176,12 @@ fn worker(l: &Arc<Launch>, clusters: u32) -> Result<Counts, Box<Fault>> {
         }
         match resident[turn].run(SLICE)? {
             Progress::Done => idle = Some(resident.swap_remove(turn)),
-            Progress::More => turn += 1,
+            Progress::More => {
+                if begin.elapsed().as_secs() >= patience {
+                    return Err(resident[turn].timed_out(patience));
+                }
+                turn += 1;
+            }
         }
         if let Some(m) = &mut idle {
             total.add(&m.counts);

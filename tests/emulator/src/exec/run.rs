@@ -348,7 +348,19 @@ impl Machine {
         Flow::Retry
     }
 
+    /// The launch has taken too long: a loop without end, or a wait for a block
+    /// that never comes.
+    pub fn timed_out(&mut self, seconds: u64) -> Box<Fault> {
+        let mut f = self.stuck(&format!("the launch has run for {seconds} s (NVFP4_EMU_TIMEOUT)"));
+        f.code = 702;
+        f
+    }
+
     fn deadlock(&mut self) -> Box<Fault> {
+        self.stuck("deadlock: no warp of the cluster can go on")
+    }
+
+    fn stuck(&mut self, why: &str) -> Box<Fault> {
         let l = self.l.clone();
         let mut lines = Vec::new();
         let mut first = None;
@@ -377,7 +389,7 @@ impl Machine {
         }
         let Some((w, pc, mask)) = first else { unreachable!("a deadlock has a waiting warp") };
         (self.w, self.mask) = (w, mask);
-        let what = format!("deadlock: no warp of the cluster can go on{}", lines.concat());
+        let what = format!("{why}{}", lines.concat());
         self.fault(&l.kernel.code[pc as usize], what)
     }
 
