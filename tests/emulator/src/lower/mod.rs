@@ -215,6 +215,10 @@ impl<'m> Lower<'m> {
                 let id = self.new_label();
                 self.top().syms.insert(n.clone(), Sym::Label(id));
             }
+            if let Stmt::Targets(n, t) = s {
+                let t = t.clone();
+                self.top().syms.insert(n.clone(), Sym::Targets(t));
+            }
         }
         for s in body {
             match s {
@@ -240,10 +244,7 @@ impl<'m> Lower<'m> {
                     let Some(Sym::Label(id)) = self.top().syms.get(n).cloned() else { unreachable!("inserted above") };
                     self.labels[id] = self.code.len() as u32;
                 }
-                Stmt::Targets(n, t) => {
-                    let t = t.clone();
-                    self.top().syms.insert(n.clone(), Sym::Targets(t));
-                }
+                Stmt::Targets(..) => {}
                 Stmt::Block(b) => {
                     self.scopes.push(Scope::default());
                     self.block(b)?;
