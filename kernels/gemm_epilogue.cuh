@@ -21,8 +21,8 @@ struct OuterScale {
 };
 
 struct Epilogue {
-    const float* alpha;  // NULL = 1
-    const float* beta;   // NULL = 0
+    const float* alpha;  // device memory; NULL = alpha_value
+    const float* beta;   // NULL = beta_value
     OuterScale a, b;
     const void* bias;    // [n] or NULL
     const void* c;       // [m, n] or NULL
@@ -33,7 +33,10 @@ struct Epilogue {
     const float* row_factors;  // NULL = 1
     const float* col_factors;
     float operand_factor;      // exact power of two that the accumulator lacks
+    float alpha_value, beta_value;
 };
+
+__device__ __forceinline__ float beta_of(const Epilogue& e) { return e.beta ? *e.beta : e.beta_value; }
 
 __device__ __forceinline__ float load_value(const void* p, int dtype, long long i) {
     if (dtype == kF32) return static_cast<const float*>(p)[i];
@@ -65,7 +68,7 @@ __device__ __forceinline__ float global_factor(const OuterScale& a, float a_amax
 
 // alpha' of a row, as far as it does not depend on the column.
 __device__ __forceinline__ float row_alpha(const Epilogue& e, int row, float b_amax) {
-    const float alpha = e.alpha ? *e.alpha : 1.0f;
+    const float alpha = e.alpha ? *e.alpha : e.alpha_value;
     const float a = __fmul_rn(alpha, global_factor(e.a, outer_amax(e.a, row), e.b, b_amax));
     return e.row_factors ? __fmul_rn(a, e.row_factors[row]) : a;
 }
@@ -115,7 +118,7 @@ __device__ __forceinline__ void store_plain(const Epilogue& e, WarpStage& stage,
 
 // The same for every other case.
 __device__ __noinline__ void store_any(const Epilogue& e, WarpStage& stage, float alphas, int row0, int col, int m, int n_end, int lane) {
-    const float beta = e.beta ? *e.beta : 0.0f;
+    const float beta = beta_of(e);
     for (int i = 0; i < 16; ++i) {
         const float2 v = *staged(stage, i, lane >> 2, lane & 3);
         const float alpha = __shfl_sync(0xFFFFFFFF, alphas, i);
@@ -131,7 +134,7 @@ __device__ __forceinline__ void store_rows(const Epilogue& e, WarpStage& stage, 
                                            int n_end) {
     const int lane = threadIdx.x & 31, q = lane & 3, r = lane >> 2;
     const float alphas = lane < 16 && row0 + lane < m ? row_alpha(e, row0 + lane, outer_amax(e.b, 0)) : 0.0f;  // one row a lane
-    const bool plain = row0 + 16 <= m && n0 + N <= n_end && (!e.beta || *e.beta == 0.0f) && !e.activation && !e.col_factors &&
+    const bool plain = row0 + 16 <= m && n0 + N <= n_end && beta_of(e) == 0.0f && !e.activation && !e.col_factors &&
                        !e.b.domain_rows && e.d_stride % 2 == 0 &&
                        (reinterpret_cast<uintptr_t>(e.d) & (e.d_dtype == kF32 ? 7 : 3)) == 0;
     const int kind = plain ? e.d_dtype * 2 + (e.bias != nullptr) : 6;

@@ -13,6 +13,7 @@
 // (the dot product stays exact) and A does not; one FMA with A's block scale rounds once a block, in ascending k. A
 // warpgroup of its own dequantizes A into shared memory, for registers are full.
 #include "gemm_epilogue.cuh"
+#include "gemm_operand.cuh"
 #include "hopper.cuh"
 
 namespace nvfp4 {
@@ -24,16 +25,6 @@ constexpr int kThreads = kWarpgroup * (kConsumers + 1);
 constexpr int kATileBytes = kTileM * 128;  // 64 k of bf16 are 128 bytes, one row of the swizzle
 constexpr int kTileBytes = 128 * 128;      // 128 rows of B
 constexpr uint16_t kBothCtas = 3;
-
-// A packed operand whose rows are aligned: 16-byte aligned codes, k_groups * 64 bytes of them; 4-byte aligned scales,
-// those of group g (128 k) at row + g * scale_step and, four further, + scale_second.
-struct Operand {
-    const uint8_t* codes;
-    const uint8_t* scales;
-    long long stride, scale_stride;
-    int scale_step, scale_second;  // linear: 8 and 4; swizzled: 1024 and 512
-    int swizzled;
-};
 
 struct GemmArgs {
     Operand a;
@@ -51,60 +42,6 @@ struct ExpandArgs {
     int k_groups;
 };
 
-// ------------------------------------------------------------------------------------------------ dequantization
-
-// E4M3 byte -> f32 value; 0x7F -> NaN. Bits shifted into place read value * 2^-120, subnormals included.
-__device__ __forceinline__ float scale_value(uint32_t byte) {
-    const float v = __uint_as_float((byte & 0x7F) << 20) * 0x1p120f;
-    return (byte & 0x7F) == 0x7F ? __uint_as_float(0x7FC00000) : v;
-}
-
-// The bf16 pair (scale * 2^119, twice): what turns code bits into code * scale * 2^-7.
-__device__ __forceinline__ uint32_t scale_factor(uint32_t byte) {
-    const uint32_t bits = __float_as_uint(scale_value(byte) * 0x1p119f);
-    return __byte_perm(bits, bits, 0x3232);
-}
-constexpr uint32_t kUnitFactor = 0x7B007B00;  // of scale 1
-
-__device__ __forceinline__ uint32_t mul_bf16x2(uint32_t a, uint32_t b) {
-    uint32_t d;
-    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
-    return d;
-}
-
-// The two codes in bits 3:0 and 19:16 as a bf16 pair, times `factor`. Magnitude bits moved to bf16 bits 8:6 read
-// code * 2^-126 (0.5 is a bf16 subnormal there), signs go to bit 15.
-__device__ __forceinline__ uint32_t expand_pair(uint32_t w, uint32_t factor) {
-    return mul_bf16x2((w << 6 & 0x01C001C0) | (w << 12 & 0x80008000), factor);
-}
-
-// Pair i of a word: codes i and i + 4.
-template <int I>
-__device__ __forceinline__ uint32_t expand_pair_of(uint32_t w, uint32_t factor) {
-    const uint32_t magnitude = I < 2 ? w << (I < 2 ? 6 - 4 * I : 0) : w >> (I < 2 ? 0 : 4 * I - 6);
-    return mul_bf16x2((magnitude & 0x01C001C0) | (w << (12 - 4 * I) & 0x80008000), factor);
-}
-
-// Eight codes, in the order 0 4 1 5 2 6 3 7.
-__device__ __forceinline__ uint4 expand8(uint32_t w, uint32_t factor) {
-    return make_uint4(expand_pair_of<0>(w, factor), expand_pair_of<1>(w, factor), expand_pair_of<2>(w, factor),
-                      expand_pair_of<3>(w, factor));
-}
-
-// One row of a packed operand.
-struct Row {
-    const uint8_t *codes, *scales;
-    __device__ __forceinline__ Row(const Operand& x, int row, int k_groups)
-        : codes(x.codes + row * x.stride),
-          scales(x.scales + (x.swizzled ? (long long)(row >> 7) * (2 * k_groups * 512) + (row & 31) * 16 + ((row & 127) >> 5) * 4
-                                        : row * x.scale_stride)) {}
-    // The eight block scales of group g.
-    __device__ __forceinline__ uint2 load_scales(const Operand& x, int g) const {
-        const uint8_t* p = scales + (long long)g * x.scale_step;
-        return make_uint2(__ldg(reinterpret_cast<const uint32_t*>(p)), __ldg(reinterpret_cast<const uint32_t*>(p + x.scale_second)));
-    }
-};
-
 // Offset of 16-byte chunk c (8 values) of row r in a tile with the 128-byte swizzle.
 __device__ __forceinline__ uint32_t swizzled_chunk(int r, int c) {
     return (r >> 3) * 1024 + (r & 7) * 128 + ((c ^ (r & 7)) << 4);
@@ -117,13 +54,14 @@ constexpr int kExpandGroups = 4;
 
 template <bool Block>
 __device__ __forceinline__ void expand_b(const ExpandArgs& args) {
-    const int c = threadIdx.x & 7, h = (threadIdx.x >> 3) & 1, row = blockIdx.y * 16 + (threadIdx.x >> 4);
+    const int c = threadIdx.x & 7, h = (threadIdx.x >> 3) & 1, 
+              across = (args.k_groups + kExpandGroups - 1) / kExpandGroups, row = int(blockIdx.x) / across * 16 + (threadIdx.x >> 4);
     const bool real = row < args.n;
     const Row source(args.b, args.n0 + (real ? row : 0), args.k_groups);
     uint8_t* out = args.tiles + (row >> 7) * (2LL * args.k_groups) * kTileBytes + swizzled_chunk(row & 127, c);
 #pragma unroll
     for (int i = 0; i < kExpandGroups; ++i) {
-        const int group = blockIdx.x * kExpandGroups + i;
+        const int group = int(blockIdx.x) % across * kExpandGroups + i;
         if (group >= args.k_groups) return;
         const uint32_t* words = reinterpret_cast<const uint32_t*>(source.codes + group * 64);
         const uint2 scales = source.load_scales(args.b, group);
@@ -158,9 +96,10 @@ struct AlignArgs {
 
 extern "C" __global__ void __launch_bounds__(256) gemm_align(const AlignArgs args) {
     const int blocks = (args.k + 15) / 16, all = args.k_groups * 8;
-    const int block = blockIdx.x * 256 + threadIdx.x;  // one block of 16 a thread
+    const int across = (all + 255) / 256;  // the grid is a multiple of it
+    const int block = int(blockIdx.x) % across * 256 + threadIdx.x;  // one block of 16 a thread
     if (block >= all) return;
-    for (int row = blockIdx.y; row < args.rows; row += gridDim.y) {
+    for (int row = int(blockIdx.x) / across; row < args.rows; row += int(gridDim.x) / across) {
         uint64_t v = 0;
         uint8_t scale = 0;
         if (block < blocks) {
@@ -427,5 +366,9 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kThreads,
     gemm<BlockShared>(args);
 #endif
 }
+
+static_assert(sizeof(Operand) == 48 && sizeof(Epilogue) == 152, "src/cuda/gemm/params.rs");
+static_assert(sizeof(GemmArgs) == 232 && sizeof(ExpandArgs) == 72 && sizeof(AlignArgs) == 64, "src/cuda/gemm/params.rs");
+static_assert(sizeof(FastShared) == 231424 && sizeof(BlockShared) == 207872, "src/cuda/gemm/hopper.rs");
 
 }  // namespace nvfp4

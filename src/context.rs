@@ -281,7 +281,7 @@ impl Context {
         match &self.backend {
             Backend::Cpu(_) => 0,
             #[cfg(feature = "cuda")]
-            Backend::Cuda(_) => 0,
+            Backend::Cuda(cuda) => cuda.gemm_workspace(_plan),
         }
     }
 

@@ -167,7 +167,12 @@ fn library(device: &Device, name: &'static str) -> Result<CUlibrary> {
     Ok(library)
 }
 
-fn load(
+/// Is there a file of kernels of that name in this build?
+pub fn has_image(name: &str) -> bool {
+    IMAGES.iter().any(|(n, _)| *n == name)
+}
+
+pub fn load(
     device: &Device,
     image: &'static str,
     name: &str,

@@ -8,6 +8,7 @@
 
 mod dequantize;
 mod driver;
+mod gemm;
 mod hadamard;
 mod kernels;
 mod params;
@@ -20,7 +21,7 @@ use std::ffi::c_void;
 use crate::plan::{
     DequantizePlan, GemmPlan, HadamardPlan, QuantizePlan, ScalesPlan, TransposePlan,
 };
-use crate::{Error, Result};
+use crate::Result;
 use driver::{Device, Stream};
 use kernels::Kernels;
 
@@ -28,6 +29,7 @@ use kernels::Kernels;
 pub struct Cuda {
     device: Device,
     kernels: Kernels,
+    gemm: gemm::GemmKernels,
 }
 
 impl Cuda {
@@ -35,11 +37,15 @@ impl Cuda {
     /// wait; the caller's current context stays what it was.
     pub fn new(ordinal: u32) -> Result<Cuda> {
         let device = Device::open(ordinal)?;
-        let kernels = {
+        let (kernels, gemm) = {
             let _current = device.enter()?;
-            Kernels::load(&device)?
+            (Kernels::load(&device)?, gemm::GemmKernels::load(&device)?)
         };
-        Ok(Cuda { device, kernels })
+        Ok(Cuda {
+            device,
+            kernels,
+            gemm,
+        })
     }
 
     /// `NVIDIA H200 (sm_90)`.
@@ -90,14 +96,16 @@ impl Cuda {
 
     /// Why a product cannot be computed here.
     pub fn supports_gemm(&self, plan: &GemmPlan) -> Result<()> {
-        Err(Error::NotSupported(format!(
-            "gemm of [{}, {}] by [{}, {}] transposed on {}: the CUDA backend has no GEMM in this version; dequantize and \
-             use a dense product, or a CPU context",
-            plan.m, plan.k, plan.n, plan.k, self.device.name
-        )))
+        gemm::supports(self, plan)
     }
 
-    pub fn gemm(&self, plan: &GemmPlan, _stream: *mut c_void) -> Result<()> {
-        self.supports_gemm(plan)
+    /// Scratch memory with which `gemm` runs best; with less it may choose another kernel.
+    pub fn gemm_workspace(&self, plan: &GemmPlan) -> usize {
+        gemm::workspace(self, plan)
+    }
+
+    pub fn gemm(&self, plan: &GemmPlan, stream: *mut c_void) -> Result<()> {
+        let _current = self.device.enter()?;
+        gemm::run(self, plan, Stream::new(stream))
     }
 }

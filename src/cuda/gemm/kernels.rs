@@ -1,0 +1,59 @@
+//! The GEMM kernels of a context. Those for one architecture are there only on it.
+
+use crate::cuda::driver::Device;
+use crate::cuda::kernels::{has_image, load, Kernel};
+use crate::Result;
+
+/// Dynamic shared memory of the Hopper kernels (kernels/gemm_sm90a.cu asserts it).
+const FAST_SHARED: u32 = 231424;
+const BLOCK_SHARED: u32 = 207872;
+
+pub struct GemmKernels {
+    pub portable: Portable,
+    /// Or why not.
+    pub hopper: std::result::Result<Hopper, String>,
+}
+
+pub struct Portable {
+    pub fast: Kernel,
+    pub block_nvfp4: Kernel,
+    pub block_mxfp4: Kernel,
+    pub chain: Kernel,
+}
+
+pub struct Hopper {
+    pub expand_fast: Kernel,
+    pub expand_block: Kernel,
+    pub align: Kernel,
+    pub gemm_fast: Kernel,
+    pub gemm_block: Kernel,
+}
+
+impl GemmKernels {
+    /// Brings them into the current context.
+    pub fn load(device: &Device) -> Result<GemmKernels> {
+        let portable = |name, threads| load(device, "gemm_portable", name, threads, 0);
+        let hopper = |name, threads, shared| load(device, "gemm_sm90a", name, threads, shared);
+        Ok(GemmKernels {
+            portable: Portable {
+                fast: portable("gemm_portable_fast", 128)?,
+                block_nvfp4: portable("gemm_portable_block_nvfp4", 128)?,
+                block_mxfp4: portable("gemm_portable_block_mxfp4", 128)?,
+                chain: portable("gemm_portable_chain", 256)?,
+            },
+            hopper: if device.arch != 90 {
+                Err(format!("{} is not Hopper", device.name))
+            } else if !has_image("gemm_sm90a") {
+                Err("this build has no kernels for sm_90a".into())
+            } else {
+                Ok(Hopper {
+                    expand_fast: hopper("gemm_expand_fast", 256, 0)?,
+                    expand_block: hopper("gemm_expand_block", 256, 0)?,
+                    align: hopper("gemm_align", 256, 0)?,
+                    gemm_fast: hopper("gemm_sm90a_fast", 384, FAST_SHARED)?,
+                    gemm_block: hopper("gemm_sm90a_block", 384, BLOCK_SHARED)?,
+                })
+            },
+        })
+    }
+}

@@ -1,0 +1,247 @@
+//! The block-scaled matrix product on a GPU: candidates in order, the first that accepts the plan runs. Which one and why
+//! not the others is in the plan log; `provider` i in a descriptor forces the i-th.
+//!
+//! | candidate | takes |
+//! |---|---|
+//! | decode | M up to 16: weights in NVFP4, activations in NVFP4 or BF16 |
+//! | cublaslt | FAST, large: both operands expanded to bf16 in the workspace, cuBLASLt if the machine has it |
+//! | wgmma | NVFP4 pairs on Hopper, FAST and BLOCK, a stripe of B in the workspace |
+//! | portable | everything |
+//!
+//! A quantized D is computed in f32 into the workspace and quantized from there.
+
+mod hopper;
+mod kernels;
+mod params;
+mod portable;
+
+use std::ptr::null_mut;
+
+use super::driver::Stream;
+use super::{quantize, Cuda};
+use crate::numerics::{Accumulate, Dtype, Nonfinite};
+use crate::plan::{GemmOutput, GemmPlan, Matrix, QuantizePlan, Seed, Source};
+use crate::{log, Error, Result};
+
+pub use kernels::GemmKernels;
+
+/// Pieces of the workspace start at multiples of this.
+const ALIGN: usize = 256;
+
+/// One way to compute a product.
+struct Candidate {
+    name: &'static str,
+    /// Bytes of workspace that it wants, or why it does not do this product. The flag: forced by the caller.
+    accepts: fn(&Cuda, &GemmPlan, bool) -> std::result::Result<usize, String>,
+    /// D is the given matrix (of the first product of a batch).
+    run: fn(&Cuda, &GemmPlan, &Matrix, *mut u8, Stream) -> Result<()>,
+}
+
+/// In order of preference; provider i is the i-th from 1.
+const CANDIDATES: &[Candidate] = &[hopper::CANDIDATE, portable::CANDIDATE];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Fast,
+    Block,
+}
+
+/// FAST unless BLOCK is asked for.
+fn numerics_of(plan: &GemmPlan) -> Mode {
+    match plan.accumulate {
+        Accumulate::Block => Mode::Block,
+        _ => Mode::Fast,
+    }
+}
+
+/// Why a legal product cannot be computed here at all.
+pub fn supports(cuda: &Cuda, plan: &GemmPlan) -> Result<()> {
+    if matches!(
+        plan.accumulate,
+        Accumulate::Hardware | Accumulate::HardwareK96
+    ) {
+        return Err(Error::NotSupported(format!(
+            "accumulate {:?} on {}: the model of Blackwell's FP4 units runs on a CPU context",
+            plan.accumulate, cuda.device.name
+        )));
+    }
+    if !plan.b_packed.is_null() {
+        return Err(Error::NotSupported(
+            "packed weights are not in this version".into(),
+        ));
+    }
+    for (name, size) in [
+        ("M", plan.m),
+        ("N", plan.n),
+        ("K", plan.k),
+        ("batch", plan.batch),
+    ] {
+        if size > i32::MAX as usize - 256 {
+            return Err(Error::NotSupported(format!(
+                "{name} is {size}, a GPU product takes less than 2^31 - 256"
+            )));
+        }
+    }
+    if plan.provider as usize > CANDIDATES.len() {
+        return Err(Error::NotSupported(format!(
+            "desc.provider is {}, want 0 to {} ({})",
+            plan.provider,
+            CANDIDATES.len(),
+            names()
+        )));
+    }
+    if plan.provider != 0 && !is_empty(plan) {
+        let candidate = &CANDIDATES[plan.provider as usize - 1];
+        (candidate.accepts)(cuda, plan, true).map_err(|why| {
+            Error::NotSupported(format!(
+                "desc.provider is {} ({}): {why}",
+                plan.provider, candidate.name
+            ))
+        })?;
+    }
+    Ok(())
+}
+
+fn names() -> String {
+    let named: Vec<String> = CANDIDATES
+        .iter()
+        .enumerate()
+        .map(|(i, c)| format!("{} {}", i + 1, c.name))
+        .collect();
+    named.join(", ")
+}
+
+fn is_empty(plan: &GemmPlan) -> bool {
+    plan.m == 0 || plan.n == 0
+}
+
+/// Bytes of a quantized D in f32.
+fn wide_bytes(plan: &GemmPlan) -> usize {
+    match plan.d {
+        GemmOutput::Quantized(_) => (4 * plan.m * plan.n).next_multiple_of(ALIGN),
+        GemmOutput::Matrix(_) => 0,
+    }
+}
+
+/// The first candidate that takes the plan with that much workspace (None: as much as it wants), and what it uses.
+fn choose(
+    cuda: &Cuda,
+    plan: &GemmPlan,
+    room: Option<usize>,
+) -> Result<(&'static Candidate, usize)> {
+    let forced = plan.provider as usize;
+    let mut skipped = String::new();
+    for (i, candidate) in CANDIDATES.iter().enumerate() {
+        if forced != 0 && forced != i + 1 {
+            continue;
+        }
+        let why = match (candidate.accepts)(cuda, plan, forced != 0) {
+            Ok(need) if room.is_none_or(|room| need <= room) => {
+                if room.is_some() {
+                    log::plan(|| {
+                        format!(
+                            "gemm [{}, {}] x [{}, {}]^T, {:?}: {} {}, {need} bytes of workspace{skipped}",
+                            plan.m,
+                            plan.k,
+                            plan.n,
+                            plan.k,
+                            numerics_of(plan),
+                            i + 1,
+                            candidate.name
+                        )
+                    });
+                }
+                return Ok((candidate, need));
+            }
+            Ok(need) => format!(
+                "it needs {need} bytes of workspace, there are {}",
+                room.unwrap_or(0)
+            ),
+            Err(why) => why,
+        };
+        if forced != 0 {
+            return Err(match why.starts_with("it needs") {
+                true => Error::BufferSize(format!(
+                    "desc.provider is {forced} ({}): {why}",
+                    candidate.name
+                )),
+                false => Error::NotSupported(format!(
+                    "desc.provider is {forced} ({}): {why}",
+                    candidate.name
+                )),
+            });
+        }
+        skipped += &format!("; not {} {}: {why}", i + 1, candidate.name);
+    }
+    Err(Error::Internal(format!("no candidate{skipped}")))
+}
+
+/// Scratch bytes with which the preferred candidate runs.
+pub fn workspace(cuda: &Cuda, plan: &GemmPlan) -> usize {
+    if is_empty(plan) {
+        return 0;
+    }
+    wide_bytes(plan) + choose(cuda, plan, None).map_or(0, |(_, need)| need)
+}
+
+pub fn run(cuda: &Cuda, plan: &GemmPlan, stream: Stream) -> Result<()> {
+    supports(cuda, plan)?;
+    let wide = wide_bytes(plan);
+    let bytes = match plan.workspace.is_null() {
+        true => 0,
+        false => plan.workspace_bytes,
+    };
+    if !(plan.workspace as usize).is_multiple_of(ALIGN) {
+        return Err(Error::Alignment(format!(
+            "desc.workspace is at {:p}, want a multiple of {ALIGN}",
+            plan.workspace
+        )));
+    }
+    if bytes < wide {
+        return Err(Error::BufferSize(format!(
+            "desc.workspace_bytes is {bytes}, a quantized D of [{}, {}] needs {wide} on a GPU",
+            plan.m, plan.n
+        )));
+    }
+    if is_empty(plan) {
+        return match &plan.d {
+            GemmOutput::Quantized(copy) => {
+                quantize::run(cuda, &quantization(plan, copy, null_mut()), stream)
+            }
+            GemmOutput::Matrix(_) => Ok(()),
+        };
+    }
+    let (candidate, _) = choose(cuda, plan, Some(bytes - wide))?;
+    let rest = plan.workspace.wrapping_add(wide);
+    match &plan.d {
+        GemmOutput::Matrix(d) => (candidate.run)(cuda, plan, d, rest, stream),
+        GemmOutput::Quantized(copy) => {
+            let q = quantization(plan, copy, plan.workspace);
+            let Source::Matrix(d) = &q.x else {
+                return Err(Error::Internal("a quantized D comes from a matrix".into()));
+            };
+            (candidate.run)(cuda, plan, d, rest, stream)?;
+            quantize::run(cuda, &q, stream)
+        }
+    }
+}
+
+/// How D in f32 at `wide` becomes the quantized one.
+fn quantization(plan: &GemmPlan, copy: &crate::plan::CopyPlan, wide: *mut u8) -> QuantizePlan {
+    QuantizePlan {
+        x: Source::Matrix(Matrix {
+            data: wide,
+            dtype: Dtype::F32,
+            rows: plan.m,
+            cols: plan.n,
+            stride: plan.n,
+        }),
+        rowwise: Some(*copy),
+        columnwise: None,
+        nonfinite: Nonfinite::Propagate,
+        seed: Seed::Host(plan.seed.0, plan.seed.1),
+        stats: null_mut(),
+        workspace: null_mut(),
+        workspace_bytes: 0,
+    }
+}
