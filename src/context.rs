@@ -21,7 +21,7 @@ pub struct Context {
 enum Backend {
     Cpu(Cpu),
     #[cfg(feature = "cuda")]
-    Cuda(Cuda),
+    Cuda(Box<Cuda>),
 }
 
 /// The stream of a call: NULL on the CPU.
@@ -45,7 +45,7 @@ impl Context {
         let cuda = Cuda::new(ordinal)?;
         log::plan(|| format!("context: cuda, {}", cuda.name()));
         Ok(Context {
-            backend: Backend::Cuda(cuda),
+            backend: Backend::Cuda(Box::new(cuda)),
         })
     }
 
@@ -276,12 +276,12 @@ impl Context {
         Ok(plan)
     }
 
-    /// Scratch bytes of `gemm`.
-    pub(crate) fn gemm_workspace(&self, _plan: &GemmPlan) -> usize {
+    /// Scratch bytes of `gemm`; `ample`: with room for expanded copies of large operands.
+    pub(crate) fn gemm_workspace(&self, _plan: &GemmPlan, _ample: bool) -> usize {
         match &self.backend {
             Backend::Cpu(_) => 0,
             #[cfg(feature = "cuda")]
-            Backend::Cuda(cuda) => cuda.gemm_workspace(_plan),
+            Backend::Cuda(cuda) => cuda.gemm_workspace(_plan, _ample),
         }
     }
 

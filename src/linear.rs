@@ -196,14 +196,28 @@ fn product(
     // All that can be wrong is found before anything is written.
     let mut arena = Arena::new(request.workspace);
     let (a_buffers, b_buffers) = (arena.buffers(&a_shape), arena.buffers(&b_shape));
-    check_workspace(ctx, request, arena.used)?;
-    ctx.plan_gemm(
+    let plan = ctx.plan_gemm(
         &gemm,
         bound(a_shape, &a_options)?,
         bound(b_shape, &b_options)?,
         c,
         Some(d),
     )?;
+    // More than it must have, if the caller gave more.
+    let spare = request.workspace_bytes.saturating_sub(arena.used);
+    let bytes = ctx
+        .gemm_workspace(&plan, true)
+        .min(spare / ALIGN * ALIGN)
+        .max(ctx.gemm_workspace(&plan, false));
+    let gemm = GemmRequest {
+        workspace_bytes: bytes,
+        workspace: match bytes {
+            0 => std::ptr::null_mut(),
+            _ => arena.take(bytes),
+        },
+        ..gemm
+    };
+    check_workspace(ctx, request, arena.used)?;
     let a = quantize(ctx, request, &a, &a_options, &a_buffers, stream)?;
     let b = quantize(ctx, request, &b, &b_options, &b_buffers, stream)?;
     ctx.gemm(&gemm, a, b, c, Some(d), stream).map(|_| ())
@@ -290,6 +304,7 @@ fn quantize(
 
 /// Scratch bytes that are enough for each of the three.
 pub fn workspace_bytes(
+    ctx: &Context,
     recipe: &Recipe,
     tokens: i64,
     in_features: i64,
@@ -323,10 +338,22 @@ pub fn workspace_bytes(
     let mut most = 0;
     for pair in pairs {
         let mut arena = Arena::new(std::ptr::null_mut());
+        let mut copies = Vec::with_capacity(2);
         for operand in pair {
             let o = recipe.options(operand.role, operand.columnwise);
             let copy = bound(shape(&operand, o)?, o)?;
             arena.buffers(&copy);
+            copies.push(copy);
+        }
+        let [a, b] = [copies[0], copies[1]];
+        let gemm = GemmRequest {
+            accumulate: recipe.accumulate,
+            ..GemmRequest::default()
+        };
+        let d = Matrix::shape_only("d", Dtype::F32, a.rows as i64, b.rows as i64)?;
+        // A pair without a product is refused by the call that wants it.
+        if let Ok(plan) = ctx.plan_gemm(&gemm, a, b, None, Some(d)) {
+            arena.take(ctx.gemm_workspace(&plan, true));
         }
         most = most.max(arena.used);
     }

@@ -137,6 +137,10 @@ impl Stream {
         Stream(stream.cast())
     }
 
+    pub fn raw(self) -> *mut c_void {
+        self.0.cast()
+    }
+
     /// Sets `count` 32-bit words.
     pub fn fill32<T>(self, to: *mut T, value: u32, count: usize) -> Result<()> {
         if count == 0 {

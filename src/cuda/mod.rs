@@ -96,12 +96,22 @@ impl Cuda {
 
     /// Why a product cannot be computed here.
     pub fn supports_gemm(&self, plan: &GemmPlan) -> Result<()> {
+        let _current = self.device.enter()?;
         gemm::supports(self, plan)
     }
 
-    /// Scratch memory with which `gemm` runs best; with less it may choose another kernel.
-    pub fn gemm_workspace(&self, plan: &GemmPlan) -> usize {
-        gemm::workspace(self, plan)
+    /// Scratch memory with which `gemm` runs well; with less it may choose another kernel. `ample`: with which it runs
+    /// best, room for expanded copies of the operands included.
+    pub fn gemm_workspace(&self, plan: &GemmPlan, ample: bool) -> usize {
+        let room = match ample {
+            true => gemm::Room::Ample,
+            false => gemm::Room::Modest,
+        };
+        // The library that runs large products may be asked for an algorithm, in the device's context.
+        match self.device.enter() {
+            Ok(_current) => gemm::workspace(self, plan, room),
+            Err(_) => 0,
+        }
     }
 
     pub fn gemm(&self, plan: &GemmPlan, stream: *mut c_void) -> Result<()> {

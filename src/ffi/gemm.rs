@@ -28,7 +28,7 @@ pub unsafe extern "C" fn nvfp4_gemm_workspace(
             let (a, b) = (convert::quantized("a", a)?, convert::quantized("b", b)?);
             let d = convert::optional_matrix("d", d)?;
             let plan = ctx.plan_gemm(&request, a, b, None, d)?;
-            bytes.write(ctx.gemm_workspace(&plan));
+            bytes.write(ctx.gemm_workspace(&plan, false));
         }
         Ok(())
     })

@@ -46,6 +46,7 @@ pub unsafe extern "C" fn nvfp4_linear_workspace(
             let recipe = request(ctx, desc)?.recipe;
             let dtype = convert::dtype("dtype", dtype)?;
             bytes.write(linear::workspace_bytes(
+                ctx,
                 &recipe,
                 tokens,
                 in_features,

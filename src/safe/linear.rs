@@ -30,7 +30,7 @@ impl Layer {
     ) -> Result<R> {
         on_host(ctx)?;
         let (t, i, o) = (tokens as i64, inputs as i64, outputs as i64);
-        let bytes = linear::workspace_bytes(&self.recipe, t, i, o, Dtype::F32)?;
+        let bytes = linear::workspace_bytes(ctx, &self.recipe, t, i, o, Dtype::F32)?;
         let mut workspace = vec![0u128; bytes.div_ceil(16)];
         run(&LinearRequest {
             recipe: self.recipe,

@@ -6,9 +6,12 @@
 mod check;
 mod config;
 mod device;
+mod gemm;
 mod graph;
 mod grid;
 mod large;
+mod linear;
+mod products;
 mod side;
 mod threads;
 
@@ -83,6 +86,22 @@ fn main() {
         let configs: Vec<Config> = (0..configs).map(|_| random_config(&mut r)).collect();
         many(&cuda, &configs, t)
     });
+    let mut products = 0;
+    part("products", &mut |_| {
+        let (text, calls) = products::many(&cuda, &products::grid())?;
+        products += calls;
+        Ok(text)
+    });
+    part("random products", &mut |_| {
+        let count: usize =
+            argument("--products").map_or(1500, |n| n.parse().expect("--products N"));
+        let mut r = Random::new(argument("--seed").map_or(1, |n| n.parse().expect("--seed N")));
+        let all: Vec<_> = (0..count).map(|_| products::random(&mut r)).collect();
+        let (text, calls) = products::many(&cuda, &all)?;
+        products += calls;
+        Ok(text)
+    });
+    part("linear", &mut |_| linear::run());
     part("threads", &mut |_| threads::two_by_two(&cuda));
     if flag("--large") {
         part("large", &mut |_| large::run(&cuda));
@@ -90,8 +109,8 @@ fn main() {
         println!("large: not run (needs --large and 16 GB of device memory)");
     }
     println!(
-        "{} calls compared: {total:?}; {:.1} s",
-        total.total(),
+        "{} calls compared: {total:?}, {products} products; {:.1} s",
+        total.total() + products,
         started.elapsed().as_secs_f64()
     );
     if let Some(path) = argument("--json") {
@@ -99,7 +118,7 @@ fn main() {
         let text = format!(
             "{{\n  \"device\": \"{}\",\n  \"sources\": \"{hash}\",\n  \"calls\": {},\n  \"failed\": {failed:?}\n}}\n",
             cuda.name(),
-            total.total()
+            total.total() + products
         );
         std::fs::write(&path, text).expect("--json PATH can be written");
     }

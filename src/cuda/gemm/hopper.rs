@@ -2,11 +2,11 @@
 //! dequantized where it is used.
 
 use super::params::{rows_are_aligned, Align, Epilogue, Expand, Hopper, Operand};
-use super::{numerics_of, Candidate, Mode, ALIGN};
+use super::{item, numerics_of, Candidate, Mode, ALIGN};
 use crate::cuda::driver::Stream;
 use crate::cuda::Cuda;
 use crate::numerics::{Format, ScaleLayout};
-use crate::plan::{GemmOutput, GemmPlan, Matrix, Quantized};
+use crate::plan::{GemmPlan, Matrix, Quantized};
 use crate::Result;
 
 pub const CANDIDATE: Candidate = Candidate {
@@ -32,7 +32,7 @@ struct Layout {
     groups: usize,
     /// Rows of B in a stripe, a multiple of the tile.
     stripe_rows: usize,
-    stripe_bytes: usize,
+
     /// Offset of the aligned copy, if the operand needs one: codes, then scales.
     a_copy: Option<usize>,
     b_copy: Option<usize>,
@@ -64,7 +64,7 @@ impl Layout {
         Layout {
             groups,
             stripe_rows,
-            stripe_bytes,
+
             a_copy,
             b_copy,
             total,
@@ -73,7 +73,7 @@ impl Layout {
 }
 
 /// Whole groups of 128 along K, codes that 16-byte loads and scales that 4-byte loads can read.
-fn is_aligned(q: &Quantized, strides: [i64; 2], batch: usize) -> bool {
+pub fn is_aligned(q: &Quantized, strides: [i64; 2], batch: usize) -> bool {
     let scales = match q.scale_layout {
         ScaleLayout::Swizzled => true,
         ScaleLayout::Linear => q.scale_stride.is_multiple_of(4),
@@ -116,16 +116,7 @@ fn run(cuda: &Cuda, plan: &GemmPlan, d: &Matrix, workspace: *mut u8, stream: Str
     let layout = Layout::new(plan);
     let groups = layout.groups;
     for i in 0..plan.batch {
-        let (qa, qb, c, _) = plan.product(i);
-        let d = match plan.d {
-            GemmOutput::Matrix(_) => Matrix {
-                data: d
-                    .data
-                    .wrapping_add(i * plan.strides.d as usize * d.dtype.size()),
-                ..*d
-            },
-            GemmOutput::Quantized(_) => *d,
-        };
+        let (qa, qb, c, d) = item(plan, d, i);
         // An operand that every product shares is copied once.
         let fresh = |codes: i64, scales: i64| i == 0 || codes != 0 || scales != 0;
         let s = &plan.strides;

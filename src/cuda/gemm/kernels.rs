@@ -1,5 +1,6 @@
 //! The GEMM kernels of a context. Those for one architecture are there only on it.
 
+use super::lt_library::Library;
 use crate::cuda::driver::Device;
 use crate::cuda::kernels::{has_image, load, Kernel};
 use crate::Result;
@@ -7,11 +8,29 @@ use crate::Result;
 /// Dynamic shared memory of the Hopper kernels (kernels/gemm_sm90a.cu asserts it).
 const FAST_SHARED: u32 = 231424;
 const BLOCK_SHARED: u32 = 207872;
+/// Of the decode kernels (kernels/gemm_decode.cu asserts it): 8 and 16 rows of A.
+const DECODE_SHARED: [u32; 2] = [36864, 73728];
 
 pub struct GemmKernels {
     pub portable: Portable,
     /// Or why not.
     pub hopper: std::result::Result<Hopper, String>,
+    pub decode: std::result::Result<Decode, String>,
+    pub lt: std::result::Result<Library, String>,
+    pub expand: Expand,
+}
+
+/// What cuBLASLt's operands are made by.
+pub struct Expand {
+    pub rows: Kernel,
+    pub scalars: Kernel,
+}
+
+pub struct Decode {
+    pub m8: Kernel,
+    pub m16: Kernel,
+    pub bf16_m8: Kernel,
+    pub bf16_m16: Kernel,
 }
 
 pub struct Portable {
@@ -33,6 +52,7 @@ impl GemmKernels {
     /// Brings them into the current context.
     pub fn load(device: &Device) -> Result<GemmKernels> {
         let portable = |name, threads| load(device, "gemm_portable", name, threads, 0);
+        let decode = |name, i: usize| load(device, "gemm_decode", name, 256, DECODE_SHARED[i]);
         let hopper = |name, threads, shared| load(device, "gemm_sm90a", name, threads, shared);
         Ok(GemmKernels {
             portable: Portable {
@@ -40,6 +60,21 @@ impl GemmKernels {
                 block_nvfp4: portable("gemm_portable_block_nvfp4", 128)?,
                 block_mxfp4: portable("gemm_portable_block_mxfp4", 128)?,
                 chain: portable("gemm_portable_chain", 256)?,
+            },
+            lt: Library::load(),
+            expand: Expand {
+                rows: load(device, "gemm_expand", "gemm_expand_rows", 256, 0)?,
+                scalars: load(device, "gemm_expand", "gemm_scalars", 32, 0)?,
+            },
+            decode: if device.arch < 90 {
+                Err(format!("{} has no clusters", device.name))
+            } else {
+                Ok(Decode {
+                    m8: decode("gemm_decode_m8", 0)?,
+                    m16: decode("gemm_decode_m16", 1)?,
+                    bf16_m8: decode("gemm_decode_bf16_m8", 0)?,
+                    bf16_m16: decode("gemm_decode_bf16_m16", 1)?,
+                })
             },
             hopper: if device.arch != 90 {
                 Err(format!("{} is not Hopper", device.name))

@@ -10,8 +10,11 @@
 //!
 //! A quantized D is computed in f32 into the workspace and quantized from there.
 
+mod decode;
 mod hopper;
 mod kernels;
+mod lt;
+mod lt_library;
 mod params;
 mod portable;
 
@@ -20,7 +23,7 @@ use std::ptr::null_mut;
 use super::driver::Stream;
 use super::{quantize, Cuda};
 use crate::numerics::{Accumulate, Dtype, Nonfinite};
-use crate::plan::{GemmOutput, GemmPlan, Matrix, QuantizePlan, Seed, Source};
+use crate::plan::{GemmOutput, GemmPlan, Matrix, QuantizePlan, Quantized, Seed, Source};
 use crate::{log, Error, Result};
 
 pub use kernels::GemmKernels;
@@ -38,7 +41,23 @@ struct Candidate {
 }
 
 /// In order of preference; provider i is the i-th from 1.
-const CANDIDATES: &[Candidate] = &[hopper::CANDIDATE, portable::CANDIDATE];
+const CANDIDATES: &[Candidate] = &[
+    decode::CANDIDATE,
+    lt::CANDIDATE,
+    hopper::CANDIDATE,
+    portable::CANDIDATE,
+];
+
+/// What a workspace is to be good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// The fastest candidate that needs no expanded copy of both operands: at most about 32 MiB and aligned copies.
+    Modest,
+    /// The fastest candidate.
+    Ample,
+    /// As many bytes as there are.
+    Bytes(usize),
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
@@ -115,6 +134,17 @@ fn is_empty(plan: &GemmPlan) -> bool {
     plan.m == 0 || plan.n == 0
 }
 
+/// Product `i` of the batch, whose first D is `d`.
+fn item(plan: &GemmPlan, d: &Matrix, i: usize) -> (Quantized, Quantized, Option<Matrix>, Matrix) {
+    let (a, b, c, _) = plan.product(i);
+    let step = i * plan.strides.d as usize * d.dtype.size();
+    let d = Matrix {
+        data: d.data.wrapping_add(step),
+        ..*d
+    };
+    (a, b, c, d)
+}
+
 /// Bytes of a quantized D in f32.
 fn wide_bytes(plan: &GemmPlan) -> usize {
     match plan.d {
@@ -123,21 +153,21 @@ fn wide_bytes(plan: &GemmPlan) -> usize {
     }
 }
 
-/// The first candidate that takes the plan with that much workspace (None: as much as it wants), and what it uses.
-fn choose(
-    cuda: &Cuda,
-    plan: &GemmPlan,
-    room: Option<usize>,
-) -> Result<(&'static Candidate, usize)> {
+/// The first candidate that takes the plan in that room, and what it uses.
+fn choose(cuda: &Cuda, plan: &GemmPlan, room: Room) -> Result<(&'static Candidate, usize)> {
     let forced = plan.provider as usize;
     let mut skipped = String::new();
     for (i, candidate) in CANDIDATES.iter().enumerate() {
         if forced != 0 && forced != i + 1 {
             continue;
         }
+        let expands = candidate.name == lt::CANDIDATE.name;
+        if room == Room::Modest && expands && forced == 0 {
+            continue;
+        }
         let why = match (candidate.accepts)(cuda, plan, forced != 0) {
-            Ok(need) if room.is_none_or(|room| need <= room) => {
-                if room.is_some() {
+            Ok(need) if !matches!(room, Room::Bytes(have) if need > have) => {
+                if let Room::Bytes(_) = room {
                     log::plan(|| {
                         format!(
                             "gemm [{}, {}] x [{}, {}]^T, {:?}: {} {}, {need} bytes of workspace{skipped}",
@@ -153,10 +183,7 @@ fn choose(
                 }
                 return Ok((candidate, need));
             }
-            Ok(need) => format!(
-                "it needs {need} bytes of workspace, there are {}",
-                room.unwrap_or(0)
-            ),
+            Ok(need) => format!("it needs {need} bytes of workspace, not {room:?}"),
             Err(why) => why,
         };
         if forced != 0 {
@@ -177,11 +204,11 @@ fn choose(
 }
 
 /// Scratch bytes with which the preferred candidate runs.
-pub fn workspace(cuda: &Cuda, plan: &GemmPlan) -> usize {
+pub fn workspace(cuda: &Cuda, plan: &GemmPlan, room: Room) -> usize {
     if is_empty(plan) {
         return 0;
     }
-    wide_bytes(plan) + choose(cuda, plan, None).map_or(0, |(_, need)| need)
+    wide_bytes(plan) + choose(cuda, plan, room).map_or(0, |(_, need)| need)
 }
 
 pub fn run(cuda: &Cuda, plan: &GemmPlan, stream: Stream) -> Result<()> {
@@ -211,7 +238,7 @@ pub fn run(cuda: &Cuda, plan: &GemmPlan, stream: Stream) -> Result<()> {
             GemmOutput::Matrix(_) => Ok(()),
         };
     }
-    let (candidate, _) = choose(cuda, plan, Some(bytes - wide))?;
+    let (candidate, _) = choose(cuda, plan, Room::Bytes(bytes - wide))?;
     let rest = plan.workspace.wrapping_add(wide);
     match &plan.d {
         GemmOutput::Matrix(d) => (candidate.run)(cuda, plan, d, rest, stream),

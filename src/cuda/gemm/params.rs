@@ -97,8 +97,7 @@ pub struct OuterScale {
 impl OuterScale {
     fn new(q: &Quantized) -> OuterScale {
         let has_amax = q.format == Format::Nvfp4 && q.chain != Chain::Single;
-        let encode_centric =
-            q.format == Format::Mxfp4 && q.scale_rule == ScaleRule::EncodeCentric;
+        let encode_centric = q.format == Format::Mxfp4 && q.scale_rule == ScaleRule::EncodeCentric;
         OuterScale {
             amax: if has_amax { q.amax } else { null() },
             domain_rows: if has_amax {
@@ -251,7 +250,41 @@ pub struct Align {
     pub swizzled: i32,
 }
 
+/// kernels/gemm_decode.cu.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Decode {
+    pub a: Operand,
+    pub b: Operand,
+    pub m: i32,
+    pub n: i32,
+    pub k_groups: i32,
+    pub pad: i32,
+    pub epilogue: Epilogue,
+}
+
+/// kernels/gemm_expand.cu.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ExpandRows {
+    pub x: Operand,
+    pub out: *mut u8,
+    pub rows: i32,
+    pub k_groups: i32,
+}
+
+/// kernels/gemm_expand.cu.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Scalars {
+    pub out: *mut f32,
+    pub epilogue: Epilogue,
+}
+
 const _: () = {
+    assert!(size_of::<ExpandRows>() == 64);
+    assert!(size_of::<Scalars>() == 160);
+    assert!(size_of::<Decode>() == 264);
     assert!(size_of::<Operand>() == 48);
     assert!(size_of::<AnyOperand>() == 72);
     assert!(size_of::<Epilogue>() == 152);

@@ -14,7 +14,13 @@ pub const CANDIDATE: Candidate = Candidate {
     run,
 };
 
-fn run(cuda: &Cuda, plan: &GemmPlan, d: &Matrix, _workspace: *mut u8, stream: Stream) -> Result<()> {
+fn run(
+    cuda: &Cuda,
+    plan: &GemmPlan,
+    d: &Matrix,
+    _workspace: *mut u8,
+    stream: Stream,
+) -> Result<()> {
     let (a, b) = (&plan.a, &plan.b);
     let k = &cuda.gemm.portable;
     let pair = |f| a.format == f && b.format == f;
