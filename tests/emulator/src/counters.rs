@@ -8,7 +8,7 @@ pub struct KindCount {
     pub warps: u64,
     /// Thread instructions executed.
     pub lanes: u64,
-    /// Bytes of global memory.
+    /// Bytes of global memory; lanes of a warp that load the same address count once.
     pub read: u64,
     pub written: u64,
     /// 32-byte sectors of global memory touched, a warp instruction at a time.

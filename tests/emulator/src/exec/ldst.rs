@@ -46,7 +46,6 @@ impl Machine {
     pub fn tally(&mut self, i: &Inst, space: MSpace, addrs: &[u64; 32], n: u32, acc: Acc) {
         let Some(first) = self.lanes().next() else { return };
         let space = if space == MSpace::Generic { generic(addrs[first]).0 } else { space };
-        let lanes = self.mask.count_ones() as u64;
         match space {
             MSpace::Global => {
                 let mut s = [0u64; 64];
@@ -66,6 +65,8 @@ impl Machine {
                     s[..k].sort_unstable();
                 }
                 let distinct = 1 + s[..k].windows(2).filter(|w| w[0] != w[1]).count() as u64;
+                // Lanes that load the same address move its bytes once; each atomic counts.
+                let lanes = if acc == Acc::Atomic { self.mask.count_ones() } else { distinct_addresses(self.mask, addrs) } as u64;
                 let c = &mut self.counts.kinds[i.kind as usize];
                 c.sectors += distinct;
                 if acc != Acc::Write {
@@ -82,6 +83,21 @@ impl Machine {
             _ => {}
         }
     }
+}
+
+fn distinct_addresses(mask: u32, addrs: &[u64; 32]) -> u32 {
+    let (mut k, mut t) = (0, [0u64; 32]);
+    for l in super::lanes::Lanes(mask) {
+        if k == 0 || t[k - 1] != addrs[l] {
+            t[k] = addrs[l];
+            k += 1;
+        }
+    }
+    if t[..k].windows(2).all(|w| w[0] < w[1]) {
+        return k as u32;
+    }
+    t[..k].sort_unstable();
+    1 + t[..k].windows(2).filter(|w| w[0] != w[1]).count() as u32
 }
 
 /// Extra passes: lanes are served in groups that together move 128 bytes; in a
@@ -250,7 +266,20 @@ pub fn isspacep(m: &mut Machine, i: &Inst) -> Exec {
 
 #[cfg(test)]
 mod tests {
-    use super::bank_conflicts;
+    use super::{bank_conflicts, distinct_addresses};
+
+    #[test]
+    fn equal_addresses_count_once() {
+        let mut a = [64u64; 32];
+        assert_eq!(distinct_addresses(!0, &a), 1);
+        for l in 0..32 {
+            a[l] = 4 * (31 - l as u64 / 2);
+        }
+        assert_eq!(distinct_addresses(!0, &a), 16);
+        assert_eq!(distinct_addresses(0b1011, &a), 2);
+        a = std::array::from_fn(|l| 8 * (l as u64 % 4));
+        assert_eq!(distinct_addresses(!0, &a), 4);
+    }
 
     #[test]
     fn conflicts_are_counted_as_passes() {
