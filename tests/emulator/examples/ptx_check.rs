@@ -16,7 +16,12 @@ fn main() {
                 continue;
             }
         };
-        let globals: HashMap<String, u64> = m.vars.iter().filter(|v| matches!(v.space, parse::Space::Global | parse::Space::Const)).map(|v| (v.name.clone(), 4096)).collect();
+        let globals: HashMap<String, u64> = m
+            .vars
+            .iter()
+            .filter(|v| matches!(v.space, parse::Space::Global | parse::Space::Const))
+            .map(|v| (v.name.clone(), 4096))
+            .collect();
         let env = lower::Env { globals };
         let text = Arc::new(text);
         let (mut kernels, mut instructions) = (0, 0);

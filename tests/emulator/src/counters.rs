@@ -69,15 +69,22 @@ impl LaunchRecord {
 
     /// The table printed with `NVFP4_EMU_COUNTERS=1`.
     pub fn table(&self) -> String {
-        let mut s = format!(
+        let mut s =
+            format!(
             "emulator: kernel {} grid {:?} block {:?}: {} warp instructions, {} B read, {} B written, {} mma, {} bank conflicts, {:.3} s\n",
             self.kernel, self.grid, self.block, self.instructions(), self.read(), self.written(), self.mma, self.conflicts(), self.seconds
         );
         let mut rows: Vec<_> = self.kinds.iter().filter(|k| k.1.warps != 0).collect();
         rows.sort_by_key(|k| std::cmp::Reverse(k.1.warps));
-        s += &format!("  {:<44} {:>12} {:>14} {:>12} {:>12} {:>10} {:>10}\n", "instruction", "warps", "threads", "read B", "written B", "sectors", "conflicts");
+        s += &format!(
+            "  {:<44} {:>12} {:>14} {:>12} {:>12} {:>10} {:>10}\n",
+            "instruction", "warps", "threads", "read B", "written B", "sectors", "conflicts"
+        );
         for (name, k) in rows {
-            s += &format!("  {:<44} {:>12} {:>14} {:>12} {:>12} {:>10} {:>10}\n", name, k.warps, k.lanes, k.read, k.written, k.sectors, k.conflicts);
+            s += &format!(
+                "  {:<44} {:>12} {:>14} {:>12} {:>12} {:>10} {:>10}\n",
+                name, k.warps, k.lanes, k.read, k.written, k.sectors, k.conflicts
+            );
         }
         s
     }

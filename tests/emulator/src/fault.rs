@@ -21,11 +21,7 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (c, t) = (self.cta, self.thread);
         writeln!(f, "emulator: {}", self.what)?;
-        writeln!(
-            f,
-            "  kernel {} block ({},{},{}) thread ({},{},{})",
-            self.kernel, c[0], c[1], c[2], t[0], t[1], t[2]
-        )?;
+        writeln!(f, "  kernel {} block ({},{},{}) thread ({},{},{})", self.kernel, c[0], c[1], c[2], t[0], t[1], t[2])?;
         write!(f, "  PTX line {}: {}", self.ptx_line, self.ptx_text.trim())?;
         match &self.source {
             Some(s) => write!(f, "\n  source {s}"),

@@ -105,11 +105,25 @@ pub fn to_f32(v: f64, r: Rnd) -> f32 {
     if r == Rnd::N || n.is_nan() || v.is_infinite() {
         return n;
     }
-    let up = |x: f32| if x == 0.0 { f32::from_bits(1) } else if x > 0.0 { f32::from_bits(x.to_bits() + 1) } else { f32::from_bits(x.to_bits() - 1) };
+    let up = |x: f32| {
+        if x == 0.0 {
+            f32::from_bits(1)
+        } else if x > 0.0 {
+            f32::from_bits(x.to_bits() + 1)
+        } else {
+            f32::from_bits(x.to_bits() - 1)
+        }
+    };
     let down = |x: f32| -up(-x);
     let w = n as f64;
     match r {
-        Rnd::Z if w.abs() > v.abs() => if n > 0.0 { down(n) } else { up(n) },
+        Rnd::Z if w.abs() > v.abs() => {
+            if n > 0.0 {
+                down(n)
+            } else {
+                up(n)
+            }
+        }
         Rnd::M if w > v => down(n),
         Rnd::P if w < v => up(n),
         _ => n,

@@ -62,7 +62,7 @@ pub fn check(r: &Request, a: &Arch, allowed: u32) -> Result<(), Refusal> {
         }
     }
     let size = r.cluster.iter().product::<u32>();
-    if size == 0 || size > 16 || (0..3).any(|d| r.cluster[d] == 0 || r.grid[d] % r.cluster[d] != 0) {
+    if size == 0 || size > 16 || (0..3).any(|d| r.cluster[d] == 0 || !r.grid[d].is_multiple_of(r.cluster[d])) {
         return refuse(format!("cluster {:?} does not divide grid {:?} or has more than 16 blocks", r.cluster, r.grid));
     }
     if size > 1 && a.cc < 90 {

@@ -119,13 +119,7 @@ impl DataType {
     const fn is_float(self) -> bool {
         matches!(
             self,
-            DataType::F16
-                | DataType::F32
-                | DataType::F64
-                | DataType::Bf16
-                | DataType::F32Ftz
-                | DataType::Tf32
-                | DataType::Tf32Ftz
+            DataType::F16 | DataType::F32 | DataType::F64 | DataType::Bf16 | DataType::F32Ftz | DataType::Tf32 | DataType::Tf32Ftz
         )
     }
 }

@@ -82,9 +82,9 @@ impl TensorMemory {
             return Err(format!("cta_group::{cta_group} does not exist"));
         }
         match self.cta_group {
-            Some(used) if used != cta_group => Err(format!(
-                "tcgen05 with cta_group::{cta_group} in a kernel that already used cta_group::{used}"
-            )),
+            Some(used) if used != cta_group => {
+                Err(format!("tcgen05 with cta_group::{cta_group} in a kernel that already used cta_group::{used}"))
+            }
             _ => {
                 self.cta_group = Some(cta_group);
                 Ok(())
@@ -97,19 +97,12 @@ impl TensorMemory {
         self.use_group(cta_group)?;
         check_size("tcgen05.alloc", columns)?;
         if self.relinquished {
-            return Err(
-                "tcgen05.alloc after tcgen05.relinquish_alloc_permit of the same CTA".into(),
-            );
+            return Err("tcgen05.alloc after tcgen05.relinquish_alloc_permit of the same CTA".into());
         }
         if columns > self.last_size {
-            return Err(format!(
-                "tcgen05.alloc of {columns} columns after one of {}: allocations may not grow",
-                self.last_size
-            ));
+            return Err(format!("tcgen05.alloc of {columns} columns after one of {}: allocations may not grow", self.last_size));
         }
-        let free = (0..=COLUMNS - columns)
-            .step_by(32)
-            .find(|&c| (c..c + columns).all(|c| !self.allocated[c as usize]));
+        let free = (0..=COLUMNS - columns).step_by(32).find(|&c| (c..c + columns).all(|c| !self.allocated[c as usize]));
         let Some(first) = free else { return Ok(None) };
         self.last_size = columns;
         self.mark(first, columns, true);
@@ -149,14 +142,10 @@ impl TensorMemory {
                 self.mark(address, columns, false);
                 Ok(())
             }
-            Some(i) => Err(format!(
-                "tcgen05.dealloc of {columns} columns at {address:#x}, where {} were allocated",
-                self.allocations[i].columns
-            )),
-            None => Err(format!(
-                "tcgen05.dealloc at {address:#x}, where no allocation starts (live: {})",
-                self.live()
-            )),
+            Some(i) => {
+                Err(format!("tcgen05.dealloc of {columns} columns at {address:#x}, where {} were allocated", self.allocations[i].columns))
+            }
+            None => Err(format!("tcgen05.dealloc at {address:#x}, where no allocation starts (live: {})", self.live())),
         }
     }
 
@@ -165,11 +154,7 @@ impl TensorMemory {
             return "none".into();
         }
         let each = |a: &Allocation| format!("{} columns at {:#x}", a.columns, a.first);
-        self.allocations
-            .iter()
-            .map(each)
-            .collect::<Vec<_>>()
-            .join(", ")
+        self.allocations.iter().map(each).collect::<Vec<_>>().join(", ")
     }
 
     /// To be called when the CTA ends.
@@ -177,24 +162,16 @@ impl TensorMemory {
         if self.allocations.is_empty() {
             Ok(())
         } else {
-            Err(format!(
-                "the CTA ends without tcgen05.dealloc of {}",
-                self.live()
-            ))
+            Err(format!("the CTA ends without tcgen05.dealloc of {}", self.live()))
         }
     }
 
     fn index(&self, lane: u32, column: u32, what: &str) -> Result<usize, String> {
         if lane >= LANES || column >= COLUMNS {
-            return Err(format!(
-                "{what}: lane {lane}, column {column} is outside tensor memory (128 x 512)"
-            ));
+            return Err(format!("{what}: lane {lane}, column {column} is outside tensor memory (128 x 512)"));
         }
         if !self.allocated[column as usize] {
-            return Err(format!(
-                "{what}: column {column} is not allocated (live: {})",
-                self.live()
-            ));
+            return Err(format!("{what}: column {column} is not allocated (live: {})", self.live()));
         }
         Ok((lane * COLUMNS + column) as usize)
     }
@@ -203,9 +180,7 @@ impl TensorMemory {
     pub fn read(&self, lane: u32, column: u32, what: &str) -> Result<u32, String> {
         let i = self.index(lane, column, what)?;
         if !self.written[i] {
-            return Err(format!(
-                "{what}: lane {lane}, column {column} was never written"
-            ));
+            return Err(format!("{what}: lane {lane}, column {column} was never written"));
         }
         Ok(self.words[i])
     }
@@ -219,14 +194,7 @@ impl TensorMemory {
     }
 
     /// Fails unless every word of the rectangle could be written.
-    pub fn check(
-        &self,
-        lane: u32,
-        lanes: u32,
-        column: u32,
-        columns: u32,
-        what: &str,
-    ) -> Result<(), String> {
+    pub fn check(&self, lane: u32, lanes: u32, column: u32, columns: u32, what: &str) -> Result<(), String> {
         self.index(lane + lanes - 1, column, what)?;
         for c in column..column + columns {
             self.index(lane, c, what)?;
@@ -239,9 +207,7 @@ fn check_size(what: &str, columns: u32) -> Result<(), String> {
     if columns.is_power_of_two() && (32..=COLUMNS).contains(&columns) {
         Ok(())
     } else {
-        Err(format!(
-            "{what}: {columns} columns is not a power of two from 32 to 512"
-        ))
+        Err(format!("{what}: {columns} columns is not a power of two from 32 to 512"))
     }
 }
 

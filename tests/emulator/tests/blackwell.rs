@@ -16,7 +16,18 @@ fn map_fp4(address: u64, width: u64, rows: u64, box_w: u32, box_h: u32, swizzle:
     // SAFETY: all arrays have the length that rank 2 needs.
     let r = unsafe {
         cuTensorMapEncodeTiled(
-            m.0.as_mut_ptr() as *mut _, 13, 2, address as *mut _, [width, rows].as_ptr(), [width / 2].as_ptr(), [box_w, box_h].as_ptr(), [1, 1].as_ptr(), 0, swizzle, 0, 0,
+            m.0.as_mut_ptr() as *mut _,
+            13,
+            2,
+            address as *mut _,
+            [width, rows].as_ptr(),
+            [width / 2].as_ptr(),
+            [box_w, box_h].as_ptr(),
+            [1, 1].as_ptr(),
+            0,
+            swizzle,
+            0,
+            0,
         )
     };
     assert_eq!(r, 0);
@@ -100,7 +111,11 @@ fn planted_faults_are_caught() {
         ("mb_wait(s32(&full),kb&1);", "", "shared"),
         ("(1u<<7)|(1u<<10)", "(1u<<7)|(1u<<10)|(1u<<12)", "reserved bit 12"),
         ("|(1ull<<46)|", "|", "descriptor"),
-        ("if(nkb) mb_wait(s32(&done),(nkb-1)&1); asm volatile(\"tcgen05.fence::after_thread_sync;\");", "if(nkb) mb_wait(s32(&done),(nkb-1)&1);", "fence::after_thread_sync"),
+        (
+            "if(nkb) mb_wait(s32(&done),(nkb-1)&1); asm volatile(\"tcgen05.fence::after_thread_sync;\");",
+            "if(nkb) mb_wait(s32(&done),(nkb-1)&1);",
+            "fence::after_thread_sync",
+        ),
         ("if(w==0) asm volatile(\"tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, 256;\"::\"r\"(tm));", "", "dealloc"),
         ("acc+((uint32_t)(32*w)<<16)+c", "acc+((uint32_t)(32*(w^1))<<16)+c", "may touch lanes"),
         ("mb_init(s32(&done),1);", "mb_init(s32(&done),2);", "deadlock"),

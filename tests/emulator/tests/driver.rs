@@ -2,7 +2,9 @@
 //! events, fat binaries, what is not implemented, counters.
 
 mod support;
-use nvfp4_emulator::driver::{context::*, event::*, fatbin, function::*, graph::*, memory::*, module::*, proc_address::*, stream::*, types::*};
+use nvfp4_emulator::driver::{
+    context::*, event::*, fatbin, function::*, graph::*, memory::*, module::*, proc_address::*, stream::*, types::*,
+};
 use std::ffi::{c_void, CStr, CString};
 use support::{Arg::*, Gpu};
 

@@ -7,8 +7,35 @@ use support::{Arg::*, Gpu};
 /// Values where integer and float rules bend, then random ones.
 fn values(n: usize, seed: u64) -> Vec<u32> {
     let special = [
-        0u32, 1, 2, 31, 32, 33, 0x7f, 0x80, 0xff, 0x7fff, 0x8000, 0xffff, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 0x3f80_0000, 0xbf80_0000, 0x7f80_0000,
-        0xff80_0000, 0x7fc0_0000, 0x0000_0001, 0x0080_0000, 0x7f7f_ffff, 0x4b00_0001, 0x3eff_ffff, 0x4f00_0000, 0xcf00_0000, 0x3c00_3c00, 0x7bff_0400,
+        0u32,
+        1,
+        2,
+        31,
+        32,
+        33,
+        0x7f,
+        0x80,
+        0xff,
+        0x7fff,
+        0x8000,
+        0xffff,
+        0x7fff_ffff,
+        0x8000_0000,
+        0xffff_ffff,
+        0x3f80_0000,
+        0xbf80_0000,
+        0x7f80_0000,
+        0xff80_0000,
+        0x7fc0_0000,
+        0x0000_0001,
+        0x0080_0000,
+        0x7f7f_ffff,
+        0x4b00_0001,
+        0x3eff_ffff,
+        0x4f00_0000,
+        0xcf00_0000,
+        0x3c00_3c00,
+        0x7bff_0400,
     ];
     let mut s = seed;
     (0..n)
@@ -146,7 +173,11 @@ fn bits() {
     t.w32("brev.b32 %o, %a;", |a, _, _| a.reverse_bits());
     t.w32("bfind.s32 %o, %a;", |a, _, _| {
         let v = if (a as i32) < 0 { !a } else { a };
-        if v == 0 { !0 } else { 31 - v.leading_zeros() }
+        if v == 0 {
+            !0
+        } else {
+            31 - v.leading_zeros()
+        }
     });
     t.w32("prmt.b32 %o, %a, %b, %c;", |a, b, c| {
         (0..4).fold(0, |o, k| {
@@ -181,7 +212,11 @@ fn floats() {
     t.w32("add.ftz.f32 %o, %a, %b;", |a, b, _| r(ftz(ftz(f(a)) + ftz(f(b)))));
     t.w32("add.sat.f32 %o, %a, %b;", |a, b, _| {
         let v = f(a) + f(b);
-        if v.is_nan() || v <= 0.0 { 0 } else { v.min(1.0).to_bits() }
+        if v.is_nan() || v <= 0.0 {
+            0
+        } else {
+            v.min(1.0).to_bits()
+        }
     });
     // Directed rounding of products: the exact value in f64 decides.
     for (m, up) in [("rp", true), ("rm", false)] {
@@ -192,21 +227,43 @@ fn floats() {
                 return r(n);
             }
             let next = |x: f32| if up { x.next_up() } else { x.next_down() };
-            if (up && (n as f64) < exact) || (!up && (n as f64) > exact) { r(next(n)) } else { r(n) }
+            if (up && (n as f64) < exact) || (!up && (n as f64) > exact) {
+                r(next(n))
+            } else {
+                r(n)
+            }
         });
     }
     t.w32("mul.rz.f32 %o, %a, %b;", |a, b, _| {
         let exact = f(a) as f64 * f(b) as f64;
         let n = exact as f32;
-        if exact.is_nan() || exact.is_infinite() || (n as f64).abs() <= exact.abs() { r(n) } else { r(f(n.to_bits() - 1)) }
+        if exact.is_nan() || exact.is_infinite() || (n as f64).abs() <= exact.abs() {
+            r(n)
+        } else {
+            r(f(n.to_bits() - 1))
+        }
     });
     t.w32("min.f32 %o, %a, %b;", |a, b, _| {
         let (x, y) = (f(a), f(b));
-        if x.is_nan() { r(y) } else if y.is_nan() { a } else if x == y { a | b } else { r(x.min(y)) }
+        if x.is_nan() {
+            r(y)
+        } else if y.is_nan() {
+            a
+        } else if x == y {
+            a | b
+        } else {
+            r(x.min(y))
+        }
     });
     t.w32("max.NaN.f32 %o, %a, %b;", |a, b, _| {
         let (x, y) = (f(a), f(b));
-        if x.is_nan() || y.is_nan() { 0x7fff_ffff } else if x == y { a & b } else { r(x.max(y)) }
+        if x.is_nan() || y.is_nan() {
+            0x7fff_ffff
+        } else if x == y {
+            a & b
+        } else {
+            r(x.max(y))
+        }
     });
     t.w32("abs.f32 %o, %a;", |a, _, _| a & 0x7fff_ffff);
     t.w32("copysign.f32 %o, %a, %b;", |a, b, _| (b & 0x7fff_ffff) | (a & 0x8000_0000));
@@ -249,7 +306,8 @@ fn packed_halves() {
             return 0x7fff;
         }
         let near = (x as f32).to_bits() >> 16;
-        let best = [near.wrapping_sub(1), near, near + 1].into_iter().filter(|c| c & 0x7fff <= 0x7f80 && c >> 15 == (x.is_sign_negative() as u32));
+        let best =
+            [near.wrapping_sub(1), near, near + 1].into_iter().filter(|c| c & 0x7fff <= 0x7f80 && c >> 15 == (x.is_sign_negative() as u32));
         let limit = f(0x7f7f_0000) as f64 * (1.0 + 2f64.powi(-9));
         if x.abs() >= limit {
             return 0x7f80 | (x.is_sign_negative() as u32) << 15;
@@ -267,7 +325,11 @@ fn packed_halves() {
         two(&|k| {
             let (x, y) = (bf(a >> k & 0xffff), bf(b >> k & 0xffff));
             let s = x + y; // f32 holds enough bits for one more rounding
-            if s.is_nan() { 0x7fff } else { rb(s as f64) }
+            if s.is_nan() {
+                0x7fff
+            } else {
+                rb(s as f64)
+            }
         })
     });
     t.w32("neg.bf16x2 %o, %a;", |a, _, _| a ^ 0x8000_8000);

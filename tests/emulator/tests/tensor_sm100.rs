@@ -18,28 +18,10 @@ fn one_cta_gemm_over_a_ring_of_stages() {
         let d = g.filled(m * n * 4, 0xFF);
         let (map_a, a) = packed_map(&g, &p.a, m, k, 128);
         let (map_b, b) = packed_map(&g, &p.b, n, k, 128);
-        let (sfa, sfb) = (
-            g.upload(&tiled_scales(&p.sa, m, k)),
-            g.upload(&tiled_scales(&p.sb, n, k)),
-        );
+        let (sfa, sfb) = (g.upload(&tiled_scales(&p.sa, m, k)), g.upload(&tiled_scales(&p.sb, n, k)));
         let grid = [n.div_ceil(128) as u32, m.div_ceil(128) as u32, 1];
-        let args = [
-            map_a,
-            map_b,
-            Ptr(sfa),
-            Ptr(sfb),
-            Ptr(d),
-            I32(m as i32),
-            I32(n as i32),
-            I32(k as i32 / 256),
-        ];
-        let r = f.get("nvfp4_gemm").try_launch(
-            grid,
-            [192, 1, 1],
-            [1, 1, 1],
-            2 * (2 * 16384 + 4096) + 1024,
-            &args,
-        );
+        let args = [map_a, map_b, Ptr(sfa), Ptr(sfb), Ptr(d), I32(m as i32), I32(n as i32), I32(k as i32 / 256)];
+        let r = f.get("nvfp4_gemm").try_launch(grid, [192, 1, 1], [1, 1, 1], 2 * (2 * 16384 + 4096) + 1024, &args);
         assert_eq!(r, 0, "{:?}", nvfp4_emulator::driver::launch::last_fault());
         p.check(&g.download::<u32>(d, m * n), &format!("{m} x {n} x {k}"));
         let _ = (a, b);
@@ -61,37 +43,15 @@ fn pairs_of_ctas_share_one_tile() {
         // Scale tiles as lines of 128 words; what lies behind the last one is filled with zeros.
         let scales = |linear: &[u8], rows: usize| {
             let tiles = tiled_scales(linear, rows, k);
-            map_2d(
-                2,
-                g.upload(&tiles),
-                128,
-                tiles.len() / 512,
-                512,
-                [128, 4],
-                0,
-            )
+            map_2d(2, g.upload(&tiles), 128, tiles.len() / 512, 512, [128, 4], 0)
         };
         let (map_sfa, map_sfb) = (scales(&p.sa, m), scales(&p.sb, n));
         let grid = [2 * m.div_ceil(256) as u32, n.div_ceil(128) as u32, 1];
-        let args = [
-            map_a,
-            map_b,
-            map_sfa,
-            map_sfb,
-            Ptr(d),
-            I32(m as i32),
-            I32(n as i32),
-            I32(k as i32 / 256),
-        ];
+        let args = [map_a, map_b, map_sfa, map_sfb, Ptr(d), I32(m as i32), I32(n as i32), I32(k as i32 / 256)];
         let shared = 2 * (16384 + 8192 + 4096) + 1024;
-        let r = f
-            .get("nvfp4_gemm_pair")
-            .try_launch(grid, [192, 1, 1], [2, 1, 1], shared, &args);
+        let r = f.get("nvfp4_gemm_pair").try_launch(grid, [192, 1, 1], [2, 1, 1], shared, &args);
         assert_eq!(r, 0, "{:?}", nvfp4_emulator::driver::launch::last_fault());
-        p.check(
-            &g.download::<u32>(d, m * n),
-            &format!("pair {m} x {n} x {k}"),
-        );
+        p.check(&g.download::<u32>(d, m * n), &format!("pair {m} x {n} x {k}"));
     }
 }
 
@@ -127,11 +87,7 @@ fn conversions_land_in_memory_order() {
     let mut args = vec![Ptr(dx), Ptr(dr)];
     args.extend(out.iter().map(|&p| Ptr(p)));
     f.get("convert").launch(2, threads as u32 / 2, 0, &args);
-    let bytes: Vec<Vec<u8>> = out
-        .iter()
-        .zip(sizes)
-        .map(|(&p, s)| g.download(p, s * threads))
-        .collect();
+    let bytes: Vec<Vec<u8>> = out.iter().zip(sizes).map(|(&p, s)| g.download(p, s * threads)).collect();
     let nibble = |v: &[u8], i: usize| v[i / 2] >> (4 * (i % 2)) & 15;
     for (i, &v) in x.iter().enumerate() {
         // Nearest code by distance, ties to the even one; the sign is the input's.
@@ -155,34 +111,17 @@ fn conversions_land_in_memory_order() {
             (256.0 * f).floor() + byte as f64 >= 256.0
         };
         let want = (lo + up as u8) | (v.is_sign_negative() as u8) << 3;
-        assert_eq!(
-            nibble(&bytes[1], i),
-            want,
-            "element {i}: {v} with random byte {byte}"
-        );
+        assert_eq!(nibble(&bytes[1], i), want, "element {i}: {v} with random byte {byte}");
         let fp8 = |c: u8| f32::from_bits(nvfp4_emulator::convert::e4m3_to_f32(c));
         let got = fp8(bytes[3][i]);
-        let best = (0..255u8)
-            .map(fp8)
-            .filter(|f| !f.is_nan())
-            .map(|f| (f - v).abs())
-            .fold(f32::MAX, f32::min);
+        let best = (0..255u8).map(fp8).filter(|f| !f.is_nan()).map(|f| (f - v).abs()).fold(f32::MAX, f32::min);
         assert_eq!((got - v).abs(), best, "element {i}: {v} to {got}");
         let got = fp8(bytes[4][i]);
-        let up = (0..255u8)
-            .map(fp8)
-            .filter(|f| *f >= v)
-            .fold(448.0, f32::min);
-        let down = (0..255u8)
-            .map(fp8)
-            .filter(|f| *f <= v)
-            .fold(-448.0, f32::max);
+        let up = (0..255u8).map(fp8).filter(|f| *f >= v).fold(448.0, f32::min);
+        let down = (0..255u8).map(fp8).filter(|f| *f <= v).fold(-448.0, f32::max);
         assert!(got == up || got == down, "element {i}: {v} to {got}");
         let power = 2f64.powi(bytes[5][i] as i32 - 127);
         let a = v.abs() as f64;
-        assert!(
-            power >= a && (power / 2.0 < a || bytes[5][i] == 0),
-            "element {i}: {v} to {power}"
-        );
+        assert!(power >= a && (power / 2.0 < a || bytes[5][i] == 0), "element {i}: {v} to {power}");
     }
 }

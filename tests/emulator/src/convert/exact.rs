@@ -30,13 +30,7 @@ pub struct Format {
 }
 
 const fn format(exp_bits: u32, man_bits: u32, bias: i32, special: Special, nan: u64) -> Format {
-    Format {
-        exp_bits,
-        man_bits,
-        bias,
-        special,
-        nan,
-    }
+    Format { exp_bits, man_bits, bias, special, nan }
 }
 
 /// FP4: 1-2-1, values 0, 0.5, 1, 1.5, 2, 3, 4, 6.
@@ -127,13 +121,7 @@ pub struct Cvt {
 impl Cvt {
     /// The plain conversion with one rounding and no modifier.
     pub const fn new(round: Round) -> Self {
-        Cvt {
-            round,
-            ftz: false,
-            sat: false,
-            relu: false,
-            satfinite: false,
-        }
+        Cvt { round, ftz: false, sat: false, relu: false, satfinite: false }
     }
 
     /// Round to nearest even, no modifier.
@@ -174,25 +162,13 @@ pub fn decode(bits: u64, format: &Format) -> Value {
     let top = (1 << format.exp_bits) - 1;
     match format.special {
         Special::Ieee if field == top => {
-            return if man == 0 {
-                Value::Inf(neg)
-            } else {
-                Value::Nan
-            };
+            return if man == 0 { Value::Inf(neg) } else { Value::Nan };
         }
         Special::OneNan if code == format.magnitude_mask() => return Value::Nan,
         _ => {}
     }
-    let (mag, e) = if field == 0 {
-        (man, format.min_exp())
-    } else {
-        (man | 1 << format.man_bits, field as i32 - format.bias)
-    };
-    Value::Finite {
-        neg,
-        mag,
-        exp: e - format.man_bits as i32,
-    }
+    let (mag, e) = if field == 0 { (man, format.min_exp()) } else { (man | 1 << format.man_bits, field as i32 - format.bias) };
+    Value::Finite { neg, mag, exp: e - format.man_bits as i32 }
 }
 
 /// Rounds `mag * 2^-drop` to an integer.
@@ -214,11 +190,7 @@ fn round_shift(mag: u64, drop: u32, neg: bool, round: Round) -> u64 {
         Round::Rn => rest > half || (rest == half && kept & 1 == 1),
         Round::Rna => rest >= half,
         Round::Rs { bits, width } => {
-            let top = if drop >= width {
-                rest >> (drop - width)
-            } else {
-                rest << (width - drop)
-            };
+            let top = if drop >= width { rest >> (drop - width) } else { rest << (width - drop) };
             top + bits as u128 >= 1 << width
         }
     };
@@ -230,11 +202,7 @@ fn round_shift(mag: u64, drop: u32, neg: bool, round: Round) -> u64 {
 pub fn encode(value: Value, format: &Format, cvt: &Cvt) -> u64 {
     let (neg, mag, exp) = match value {
         Value::Nan => {
-            return if cvt.satfinite && format.special == Special::None {
-                format.max_finite()
-            } else {
-                format.nan
-            };
+            return if cvt.satfinite && format.special == Special::None { format.max_finite() } else { format.nan };
         }
         v if cvt.relu && v.is_negative() => return 0,
         Value::Inf(neg) => return overflow(neg, format, cvt, true),

@@ -31,11 +31,7 @@ impl Fp8 {
 }
 
 fn satfinite(round: Round, relu: bool) -> Cvt {
-    Cvt {
-        relu,
-        satfinite: true,
-        ..Cvt::new(round)
-    }
+    Cvt { relu, satfinite: true, ..Cvt::new(round) }
 }
 
 fn narrow(bits: u32, from: &Format, to: &Format, round: Round, relu: bool) -> u32 {
@@ -44,8 +40,7 @@ fn narrow(bits: u32, from: &Format, to: &Format, round: Round, relu: bool) -> u3
 
 fn pair_from_halves(x: u32, from: &Format, to: &Format, relu: bool) -> u32 {
     let width = 1 + to.exp_bits + to.man_bits;
-    narrow(x >> 16, from, to, Round::Rn, relu) << width
-        | narrow(x & 0xFFFF, from, to, Round::Rn, relu)
+    narrow(x >> 16, from, to, Round::Rn, relu) << width | narrow(x & 0xFFFF, from, to, Round::Rn, relu)
 }
 
 /// One f32 to E2M1, to nearest even; NaN gives +6, overflow gives 6.
@@ -145,10 +140,7 @@ pub fn bf16x2_from_ue8m0x2(x: u16) -> u32 {
 pub fn e2m1x4_rs(x: [u32; 4], rbits: u32, relu: bool) -> u16 {
     let mut d = 0;
     for (&x, byte) in x.iter().zip(E2M1X4_RANDOM_BYTE) {
-        let round = Round::Rs {
-            bits: rbits >> (8 * byte) & 0xFF,
-            width: 8,
-        };
+        let round = Round::Rs { bits: rbits >> (8 * byte) & 0xFF, width: 8 };
         d = d << 4 | narrow(x, &F32, &E2M1, round, relu) as u16;
     }
     d
@@ -159,10 +151,7 @@ pub fn e2m1x4_rs(x: [u32; 4], rbits: u32, relu: bool) -> u16 {
 pub fn fp8x4_rs(kind: Fp8, x: [u32; 4], rbits: u32, relu: bool) -> u32 {
     let mut d = 0;
     for (&x, half) in x.iter().zip(FP8X4_RANDOM_HALF) {
-        let round = Round::Rs {
-            bits: rbits >> (16 * half) & 0xFFFF,
-            width: 16,
-        };
+        let round = Round::Rs { bits: rbits >> (16 * half) & 0xFFFF, width: 16 };
         d = d << 8 | narrow(x, &F32, kind.format(), round, relu);
     }
     d

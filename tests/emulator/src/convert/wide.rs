@@ -1,8 +1,6 @@
 //! 16-bit formats, TF32, f32 and f64, and the integer conversions.
 
-use super::exact::{
-    decode, encode, Cvt, Format, Round, Value, BF16, E2M1, E4M3, E5M2, F16, F32, F64, TF32,
-};
+use super::exact::{decode, encode, Cvt, Format, Round, Value, BF16, E2M1, E4M3, E5M2, F16, F32, F64, TF32};
 
 /// Random bits of `cvt.rs.f16x2.f32`: 13 for each element, `a` from bits 28:16.
 pub const F16_RANDOM_BITS: u32 = 13;
@@ -19,41 +17,21 @@ pub fn flush_f32(x: u32) -> u32 {
 }
 
 fn from_f32(x: u32, to: &Format, cvt: &Cvt) -> u64 {
-    finish(
-        decode((if cvt.ftz { flush_f32(x) } else { x }) as u64, &F32),
-        to,
-        cvt,
-    )
+    finish(decode((if cvt.ftz { flush_f32(x) } else { x }) as u64, &F32), to, cvt)
 }
 
 /// `.sat` acts on the exact value: clamping before rounding and after it agree,
 /// because 0 and 1 are exact in every format.
 fn finish(value: Value, to: &Format, cvt: &Cvt) -> u64 {
-    let one = Value::Finite {
-        neg: false,
-        mag: 1,
-        exp: 0,
-    };
+    let one = Value::Finite { neg: false, mag: 1, exp: 0 };
     let value = if !cvt.sat {
         value
     } else {
         match value {
-            Value::Nan => Value::Finite {
-                neg: false,
-                mag: 0,
-                exp: 0,
-            },
-            v if v.is_negative() => Value::Finite {
-                neg: false,
-                mag: 0,
-                exp: 0,
-            },
+            Value::Nan => Value::Finite { neg: false, mag: 0, exp: 0 },
+            v if v.is_negative() => Value::Finite { neg: false, mag: 0, exp: 0 },
             Value::Inf(_) => one,
-            Value::Finite { mag, exp, .. }
-                if mag != 0 && 63 - mag.leading_zeros() as i32 + exp >= 0 =>
-            {
-                one
-            }
+            Value::Finite { mag, exp, .. } if mag != 0 && 63 - mag.leading_zeros() as i32 + exp >= 0 => one,
             v => v,
         }
     };
@@ -147,44 +125,17 @@ pub fn bf16x2_rs(a: u32, b: u32, rbits: u32, relu: bool, satfinite: bool) -> u32
     pair_rs(a, b, rbits, &BF16, BF16_RANDOM_BITS, relu, satfinite)
 }
 
-fn pair_rs(
-    a: u32,
-    b: u32,
-    rbits: u32,
-    to: &Format,
-    width: u32,
-    relu: bool,
-    satfinite: bool,
-) -> u32 {
+fn pair_rs(a: u32, b: u32, rbits: u32, to: &Format, width: u32, relu: bool, satfinite: bool) -> u32 {
     let one = |x: u32, bits: u32| {
-        let round = Round::Rs {
-            bits: bits & ((1 << width) - 1),
-            width,
-        };
-        encode(
-            decode(x as u64, &F32),
-            to,
-            &Cvt {
-                relu,
-                satfinite,
-                ..Cvt::new(round)
-            },
-        ) as u32
+        let round = Round::Rs { bits: bits & ((1 << width) - 1), width };
+        encode(decode(x as u64, &F32), to, &Cvt { relu, satfinite, ..Cvt::new(round) }) as u32
     };
     one(a, rbits >> 16) << 16 | one(b, rbits)
 }
 
 /// Integer `(-1)^negative * magnitude` to a floating format. Zero is +0.
 pub fn int_to_float(negative: bool, magnitude: u64, to: &Format, round: Round) -> u64 {
-    encode(
-        Value::Finite {
-            neg: negative && magnitude != 0,
-            mag: magnitude,
-            exp: 0,
-        },
-        to,
-        &Cvt::new(round),
-    )
+    encode(Value::Finite { neg: negative && magnitude != 0, mag: magnitude, exp: 0 }, to, &Cvt::new(round))
 }
 
 /// `cvt.{rni,rzi,rmi,rpi}.f32.f32`: rounds to an integral f32. The sign of zero is
@@ -192,11 +143,7 @@ pub fn int_to_float(negative: bool, magnitude: u64, to: &Format, round: Round) -
 pub fn f32_to_integral(x: u32, irnd: Round, ftz: bool, sat: bool) -> u32 {
     let x = if ftz { flush_f32(x) } else { x };
     let integral = match decode(x as u64, &F32) {
-        Value::Finite { neg, mag, exp } if exp < 0 => Value::Finite {
-            neg,
-            mag: round_to_int(neg, mag, exp, irnd),
-            exp: 0,
-        },
+        Value::Finite { neg, mag, exp } if exp < 0 => Value::Finite { neg, mag: round_to_int(neg, mag, exp, irnd), exp: 0 },
         v => v,
     };
     finish(integral, &F32, &Cvt { sat, ..Cvt::RN }) as u32
@@ -221,16 +168,8 @@ fn round_to_int(neg: bool, mag: u64, exp: i32, irnd: Round) -> u64 {
 /// Float to integer of `bits` (8..64) with saturation to its range; NaN gives 0 for
 /// targets below 64 bits and 0x8000... for 64. Returns the two's complement, masked.
 pub fn float_to_int(value: Value, bits: u32, signed: bool, irnd: Round) -> u64 {
-    let mask = if bits == 64 {
-        u64::MAX
-    } else {
-        (1 << bits) - 1
-    };
-    let (min, max): (i128, i128) = if signed {
-        (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1)
-    } else {
-        (0, (1i128 << bits) - 1)
-    };
+    let mask = if bits == 64 { u64::MAX } else { (1 << bits) - 1 };
+    let (min, max): (i128, i128) = if signed { (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1) } else { (0, (1i128 << bits) - 1) };
     let n = match value {
         Value::Nan => return if bits == 64 { 1 << 63 } else { 0 },
         Value::Inf(neg) => {

@@ -132,20 +132,13 @@ pub unsafe extern "C" fn cudaGetDriverEntryPointByVersion(
     status: *mut c_int,
 ) -> Status {
     // SAFETY: handed on as they came.
-    call(|| unsafe {
-        proc_address::cuGetProcAddress_v2(name, out, version as c_int, flags, status)
-    })
+    call(|| unsafe { proc_address::cuGetProcAddress_v2(name, out, version as c_int, flags, status) })
 }
 
 /// # Safety
 /// As the runtime's: a name and places for the answers.
 #[no_mangle]
-pub unsafe extern "C" fn cudaGetDriverEntryPoint(
-    name: *const c_char,
-    out: *mut *mut c_void,
-    flags: u64,
-    status: *mut c_int,
-) -> Status {
+pub unsafe extern "C" fn cudaGetDriverEntryPoint(name: *const c_char, out: *mut *mut c_void, flags: u64, status: *mut c_int) -> Status {
     // SAFETY: handed on as they came.
     unsafe { cudaGetDriverEntryPointByVersion(name, out, VERSION as c_uint, flags, status) }
 }

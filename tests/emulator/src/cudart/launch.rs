@@ -172,9 +172,7 @@ pub extern "C" fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(
     dynamic: usize,
 ) -> Status {
     // SAFETY: the caller's place.
-    about(host, |f| unsafe {
-        function::cuOccupancyMaxActiveBlocksPerMultiprocessor(n, f, threads, dynamic)
-    })
+    about(host, |f| unsafe { function::cuOccupancyMaxActiveBlocksPerMultiprocessor(n, f, threads, dynamic) })
 }
 
 #[no_mangle]
@@ -191,11 +189,7 @@ pub extern "C" fn cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
 /// # Safety
 /// A valid configuration.
 #[no_mangle]
-pub unsafe extern "C" fn cudaOccupancyMaxActiveClusters(
-    n: *mut c_int,
-    host: *const c_void,
-    config: *const Config,
-) -> Status {
+pub unsafe extern "C" fn cudaOccupancyMaxActiveClusters(n: *mut c_int, host: *const c_void, config: *const Config) -> Status {
     about(host, |f| {
         // SAFETY: the caller's configuration and place.
         unsafe { function::cuOccupancyMaxActiveClusters(n, f, &driver_config(&*config)) }
@@ -216,11 +210,7 @@ fn driver_config(c: &Config) -> LaunchConfig {
 /// # Safety
 /// A valid configuration and as many arguments as the kernel takes.
 #[no_mangle]
-pub unsafe extern "C" fn cudaLaunchKernelExC(
-    config: *const Config,
-    host: *const c_void,
-    args: *mut *mut c_void,
-) -> Status {
+pub unsafe extern "C" fn cudaLaunchKernelExC(config: *const Config, host: *const c_void, args: *mut *mut c_void) -> Status {
     about(host, |f| {
         // SAFETY: the caller's configuration and arguments.
         unsafe { launch::cuLaunchKernelEx(&driver_config(&*config), f, args, std::ptr::null_mut()) }
@@ -272,12 +262,7 @@ thread_local! {
 
 /// `<<<grid, block, shared, stream>>>`: kept until the generated stub asks.
 #[no_mangle]
-pub extern "C" fn __cudaPushCallConfiguration(
-    grid: Dim3,
-    block: Dim3,
-    shared: usize,
-    stream: Handle,
-) -> c_uint {
+pub extern "C" fn __cudaPushCallConfiguration(grid: Dim3, block: Dim3, shared: usize, stream: Handle) -> c_uint {
     PUSHED.with(|p| p.set(Some((grid, block, shared, stream as usize))));
     0
 }
@@ -285,12 +270,7 @@ pub extern "C" fn __cudaPushCallConfiguration(
 /// # Safety
 /// Four places, as nvcc's code passes them.
 #[no_mangle]
-pub unsafe extern "C" fn __cudaPopCallConfiguration(
-    grid: *mut Dim3,
-    block: *mut Dim3,
-    shared: *mut usize,
-    stream: *mut Handle,
-) -> Status {
+pub unsafe extern "C" fn __cudaPopCallConfiguration(grid: *mut Dim3, block: *mut Dim3, shared: *mut usize, stream: *mut Handle) -> Status {
     let Some((g, b, n, s)) = PUSHED.with(|p| p.take()) else { return 52 };
     // SAFETY: the caller's places.
     unsafe {

@@ -48,13 +48,7 @@ pub extern "C" fn cudaMemcpy(dst: *mut c_void, src: *const c_void, n: usize, kin
 
 /// Streams run eagerly, so the copy is done when this returns.
 #[no_mangle]
-pub extern "C" fn cudaMemcpyAsync(
-    dst: *mut c_void,
-    src: *const c_void,
-    n: usize,
-    kind: c_int,
-    _stream: Handle,
-) -> Status {
+pub extern "C" fn cudaMemcpyAsync(dst: *mut c_void, src: *const c_void, n: usize, kind: c_int, _stream: Handle) -> Status {
     call(|| copy(dst, src, n, kind))
 }
 

@@ -52,7 +52,16 @@ unsafe fn fat(image: *const u8, arch: &Arch) -> Result<String, String> {
                 let bytes = std::slice::from_raw_parts(e.add(hsize), psize);
                 let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
                 let text = String::from_utf8_lossy(&bytes[..end]).into_owned();
-                let target = text.lines().find_map(|l| l.trim().strip_prefix(".target")).unwrap_or("").trim().split(',').next().unwrap_or("").trim().to_string();
+                let target = text
+                    .lines()
+                    .find_map(|l| l.trim().strip_prefix(".target"))
+                    .unwrap_or("")
+                    .trim()
+                    .split(',')
+                    .next()
+                    .unwrap_or("")
+                    .trim()
+                    .to_string();
                 if arch.accepts(&target) && best.as_ref().is_none_or(|b| b.0 <= cc) {
                     best = Some((cc, text));
                 }

@@ -133,7 +133,13 @@ pub extern "C" fn cuFuncSetAttribute(f: Handle, what: c_int, v: c_int) -> CUresu
             match what {
                 8 => {
                     if v < 0 || v as u32 + x.kernel.static_smem > a.smem_optin {
-                        complain("cuFuncSetAttribute", &format!("{v} bytes of dynamic and {} of static shared memory; {} allows {}", x.kernel.static_smem, a.name, a.smem_optin));
+                        complain(
+                            "cuFuncSetAttribute",
+                            &format!(
+                                "{v} bytes of dynamic and {} of static shared memory; {} allows {}",
+                                x.kernel.static_smem, a.name, a.smem_optin
+                            ),
+                        );
                         return ERROR_INVALID_VALUE;
                     }
                     x.max_dynamic = v as u32;
@@ -210,12 +216,25 @@ pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(n: *mut c_i
     }
 }
 #[no_mangle]
-pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(n: *mut c_int, f: Handle, threads: c_int, dynamic: usize, _flags: c_uint) -> CUresult {
+pub unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+    n: *mut c_int,
+    f: Handle,
+    threads: c_int,
+    dynamic: usize,
+    _flags: c_uint,
+) -> CUresult {
     cuOccupancyMaxActiveBlocksPerMultiprocessor(n, f, threads, dynamic)
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn cuOccupancyMaxPotentialBlockSize(grid: *mut c_int, block: *mut c_int, f: Handle, _smem: *mut c_void, dynamic: usize, limit: c_int) -> CUresult {
+pub unsafe extern "C" fn cuOccupancyMaxPotentialBlockSize(
+    grid: *mut c_int,
+    block: *mut c_int,
+    f: Handle,
+    _smem: *mut c_void,
+    dynamic: usize,
+    limit: c_int,
+) -> CUresult {
     match state().function(f as usize) {
         Ok(x) => {
             let max = attribute(0, x).unwrap_or(1024);

@@ -83,7 +83,14 @@ unsafe fn pack(f: &Function, params: *mut *mut c_void, extra: *mut *mut c_void) 
 
 #[allow(clippy::too_many_arguments)]
 unsafe fn go(
-    f: Handle, grid: [u32; 3], block: [u32; 3], cluster: Option<[u32; 3]>, shared: u32, stream: Handle, params: *mut *mut c_void, extra: *mut *mut c_void,
+    f: Handle,
+    grid: [u32; 3],
+    block: [u32; 3],
+    cluster: Option<[u32; 3]>,
+    shared: u32,
+    stream: Handle,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
 ) -> Result<(), CUresult> {
     let ctx = usable()?;
     let f = state().function(f as usize)?.clone();
@@ -94,7 +101,10 @@ unsafe fn go(
         return Err(r.code);
     }
     if cluster.iter().product::<u32>() > 8 && !f.nonportable_cluster {
-        complain("cuLaunchKernel", &format!("cluster {cluster:?} has more than 8 blocks and the function does not allow non-portable sizes"));
+        complain(
+            "cuLaunchKernel",
+            &format!("cluster {cluster:?} has more than 8 blocks and the function does not allow non-portable sizes"),
+        );
         return Err(ERROR_INVALID_VALUE);
     }
     submit("cuLaunchKernel", stream, Node::Kernel { ctx, request })
@@ -103,7 +113,17 @@ unsafe fn go(
 #[no_mangle]
 #[allow(clippy::too_many_arguments)]
 pub unsafe extern "C" fn cuLaunchKernel(
-    f: Handle, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: Handle, params: *mut *mut c_void, extra: *mut *mut c_void,
+    f: Handle,
+    gx: c_uint,
+    gy: c_uint,
+    gz: c_uint,
+    bx: c_uint,
+    by: c_uint,
+    bz: c_uint,
+    shared: c_uint,
+    stream: Handle,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
 ) -> CUresult {
     code(go(f, [gx, gy, gz], [bx, by, bz], None, shared, stream, params, extra))
 }
@@ -111,7 +131,16 @@ pub unsafe extern "C" fn cuLaunchKernel(
 #[no_mangle]
 #[allow(clippy::too_many_arguments)]
 pub unsafe extern "C" fn cuLaunchCooperativeKernel(
-    f: Handle, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: Handle, params: *mut *mut c_void,
+    f: Handle,
+    gx: c_uint,
+    gy: c_uint,
+    gz: c_uint,
+    bx: c_uint,
+    by: c_uint,
+    bz: c_uint,
+    shared: c_uint,
+    stream: Handle,
+    params: *mut *mut c_void,
 ) -> CUresult {
     code(go(f, [gx, gy, gz], [bx, by, bz], None, shared, stream, params, std::ptr::null_mut()))
 }
@@ -142,7 +171,12 @@ pub unsafe fn cluster_of(c: &LaunchConfig, f: &Function) -> [u32; 3] {
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn cuLaunchKernelEx(c: *const LaunchConfig, f: Handle, params: *mut *mut c_void, extra: *mut *mut c_void) -> CUresult {
+pub unsafe extern "C" fn cuLaunchKernelEx(
+    c: *const LaunchConfig,
+    f: Handle,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> CUresult {
     let Some(c) = c.as_ref() else { return ERROR_INVALID_VALUE };
     let mut cluster = None;
     for a in attrs(c) {

@@ -42,7 +42,7 @@ pub fn set(dst: u64, value: u32, width: u32, n: u64) -> Result<(), CUresult> {
     if bytes == 0 {
         return Ok(());
     }
-    if !device_range("memset", dst, bytes)? || dst % width as u64 != 0 {
+    if !device_range("memset", dst, bytes)? || !dst.is_multiple_of(width as u64) {
         return Err(ERROR_INVALID_VALUE);
     }
     for k in 0..n {

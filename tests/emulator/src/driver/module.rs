@@ -100,7 +100,13 @@ pub unsafe extern "C" fn cuModuleLoadData(out: *mut Handle, image: *const c_void
     put_load("cuModuleLoadData", out, image, false)
 }
 #[no_mangle]
-pub unsafe extern "C" fn cuModuleLoadDataEx(out: *mut Handle, image: *const c_void, _n: c_uint, _opts: *mut c_int, _vals: *mut *mut c_void) -> CUresult {
+pub unsafe extern "C" fn cuModuleLoadDataEx(
+    out: *mut Handle,
+    image: *const c_void,
+    _n: c_uint,
+    _opts: *mut c_int,
+    _vals: *mut *mut c_void,
+) -> CUresult {
     put_load("cuModuleLoadDataEx", out, image, false)
 }
 #[no_mangle]
@@ -162,7 +168,14 @@ pub unsafe extern "C" fn cuLibraryGetGlobal(ptr: *mut CUdeviceptr, size: *mut us
 #[no_mangle]
 #[allow(clippy::too_many_arguments)]
 pub unsafe extern "C" fn cuLibraryLoadData(
-    out: *mut Handle, image: *const c_void, _jit: *mut c_int, _jit_vals: *mut *mut c_void, _nj: c_uint, _opts: *mut c_int, _opt_vals: *mut *mut c_void, _no: c_uint,
+    out: *mut Handle,
+    image: *const c_void,
+    _jit: *mut c_int,
+    _jit_vals: *mut *mut c_void,
+    _nj: c_uint,
+    _opts: *mut c_int,
+    _opt_vals: *mut *mut c_void,
+    _no: c_uint,
 ) -> CUresult {
     put_load("cuLibraryLoadData", out, image, true)
 }

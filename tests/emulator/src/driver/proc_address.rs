@@ -93,6 +93,12 @@ pub unsafe extern "C" fn cuGetProcAddress(name: *const c_char, out: *mut *mut c_
     look_up(name, out, std::ptr::null_mut())
 }
 #[no_mangle]
-pub unsafe extern "C" fn cuGetProcAddress_v2(name: *const c_char, out: *mut *mut c_void, _version: c_int, _flags: u64, status: *mut c_int) -> CUresult {
+pub unsafe extern "C" fn cuGetProcAddress_v2(
+    name: *const c_char,
+    out: *mut *mut c_void,
+    _version: c_int,
+    _flags: u64,
+    status: *mut c_int,
+) -> CUresult {
     look_up(name, out, status)
 }

@@ -265,7 +265,14 @@ unsafe fn capture_info(h: Handle, status: *mut c_int, id: *mut u64, graph: *mut 
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn cuStreamGetCaptureInfo_v2(h: Handle, status: *mut c_int, id: *mut u64, graph: *mut Handle, _deps: *mut *const Handle, n: *mut usize) -> CUresult {
+pub unsafe extern "C" fn cuStreamGetCaptureInfo_v2(
+    h: Handle,
+    status: *mut c_int,
+    id: *mut u64,
+    graph: *mut Handle,
+    _deps: *mut *const Handle,
+    n: *mut usize,
+) -> CUresult {
     if !n.is_null() {
         *n = 0;
     }

@@ -43,11 +43,7 @@ pub unsafe extern "C" fn cuTensorMapEncodeTiled(
     }
     // SAFETY: the caller's arrays have these lengths.
     let (dims, boxes, element_strides) = unsafe {
-        (
-            std::slice::from_raw_parts(dims, n),
-            std::slice::from_raw_parts(boxes, n),
-            std::slice::from_raw_parts(element_strides, n),
-        )
+        (std::slice::from_raw_parts(dims, n), std::slice::from_raw_parts(boxes, n), std::slice::from_raw_parts(element_strides, n))
     };
     // SAFETY: not NULL unless it is empty.
     let strides = if n == 1 { &[][..] } else { unsafe { std::slice::from_raw_parts(strides, n - 1) } };

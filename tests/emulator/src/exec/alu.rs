@@ -37,10 +37,18 @@ macro_rules! carries {
     ($t:ty, $uses:expr, $sets:expr, $sub:expr) => {
         match ($uses, $sets, $sub) {
             (false, _, false) => carry!($t, false, true, |a, b, _| a.overflowing_add(b)),
-            (true, true, false) => carry!($t, true, true, |a, b, c| { let (x, o) = a.overflowing_add(b); let (y, p) = x.overflowing_add(c as $t); (y, o | p) }),
+            (true, true, false) => carry!($t, true, true, |a, b, c| {
+                let (x, o) = a.overflowing_add(b);
+                let (y, p) = x.overflowing_add(c as $t);
+                (y, o | p)
+            }),
             (true, false, false) => carry!($t, true, false, |a, b, c| (a.wrapping_add(b).wrapping_add(c as $t), false)),
             (false, _, true) => carry!($t, false, true, |a, b, _| a.overflowing_sub(b)),
-            (true, true, true) => carry!($t, true, true, |a, b, c| { let (x, o) = a.overflowing_sub(b); let (y, p) = x.overflowing_sub(c as $t); (y, o | p) }),
+            (true, true, true) => carry!($t, true, true, |a, b, c| {
+                let (x, o) = a.overflowing_sub(b);
+                let (y, p) = x.overflowing_sub(c as $t);
+                (y, o | p)
+            }),
             (true, false, true) => carry!($t, true, false, |a, b, c| (a.wrapping_sub(b).wrapping_sub(c as $t), false)),
         }
     };
@@ -100,12 +108,12 @@ fn prmt_mode(a: u32, b: u32, s: u32, mode: u32) -> u32 {
     let s = (s & 3) as usize;
     let pick = |k: usize| -> u8 {
         match mode {
-            0 => v[(s + k) & 7],                                 // f4e
-            1 => v[(8 + s - k) & 7],                             // b4e
-            2 => v[s],                                           // rc8
-            3 => v[k.max(s)],                                    // ecl
-            4 => v[k.min(s)],                                    // ecr
-            _ => v[(s & 2) + (k & 1)],                           // rc16
+            0 => v[(s + k) & 7],       // f4e
+            1 => v[(8 + s - k) & 7],   // b4e
+            2 => v[s],                 // rc8
+            3 => v[k.max(s)],          // ecl
+            4 => v[k.min(s)],          // ecr
+            _ => v[(s & 2) + (k & 1)], // rc16
         }
     };
     u32::from_le_bytes([pick(0), pick(1), pick(2), pick(3)])
@@ -158,7 +166,11 @@ macro_rules! bfe {
             let avail = bits.saturating_sub(pos);
             let have: $u = if avail >= bits { !0 } else { ((1 as $u) << avail) - 1 };
             let body = v & mask & have;
-            if fill { body | !(mask & have) } else { body }
+            if fill {
+                body | !(mask & have)
+            } else {
+                body
+            }
         }
     }};
 }
@@ -206,7 +218,11 @@ fn dp2a(a: u32, b: u32, c: u32, sa: bool, sb: bool, hi: bool) -> u32 {
     let off = if hi { 2 } else { 0 };
     let eb = |k: u32| {
         let x = (b >> (8 * (k + off))) as u8;
-        if sb { x as i8 as i64 } else { x as i64 }
+        if sb {
+            x as i8 as i64
+        } else {
+            x as i64
+        }
     };
     (0..2).fold(c, |r, k| r.wrapping_add((ea(k) * eb(k)) as u32))
 }
@@ -372,7 +388,9 @@ pub fn select(p: &[&str]) -> Option<Sel> {
             Some(match (ty, shift) {
                 ("u32", false) => un!(u32 => u32, |a| if a == 0 { !0 } else { 31 - a.leading_zeros() }),
                 ("u32", true) => un!(u32 => u32, |a| if a == 0 { !0 } else { a.leading_zeros() }),
-                ("s32", false) => un!(i32 => u32, |a| { let v = if a < 0 { !a } else { a }; if v == 0 { !0 } else { 31 - v.leading_zeros() } }),
+                ("s32", false) => {
+                    un!(i32 => u32, |a| { let v = if a < 0 { !a } else { a }; if v == 0 { !0 } else { 31 - v.leading_zeros() } })
+                }
                 ("s32", true) => un!(i32 => u32, |a| { let v = if a < 0 { !a } else { a }; if v == 0 { !0 } else { v.leading_zeros() } }),
                 ("u64", false) => un!(u64 => u32, |a| if a == 0 { !0 } else { 63 - a.leading_zeros() }),
                 ("u64", true) => un!(u64 => u32, |a| if a == 0 { !0 } else { a.leading_zeros() }),

@@ -101,7 +101,16 @@ impl Machine {
     }
 
     /// Shared-memory side of a queued copy: checks in the name of the issuer.
-    pub fn late_touch(&mut self, i: &Inst, cta: usize, off: u32, n: u32, acc: Acc, who: &Issuer, async_proxy: bool) -> Result<(), Box<Fault>> {
+    pub fn late_touch(
+        &mut self,
+        i: &Inst,
+        cta: usize,
+        off: u32,
+        n: u32,
+        acc: Acc,
+        who: &Issuer,
+        async_proxy: bool,
+    ) -> Result<(), Box<Fault>> {
         let strict = self.l.strict;
         if off as u64 + n as u64 > self.ctas[cta].smem.len() as u64 || off < crate::shared::RESERVED {
             let what = format!("copy of {n} bytes at shared+{off:#x} leaves the block's shared memory");
@@ -162,7 +171,7 @@ pub fn cp_async(m: &mut Machine, i: &Inst) -> Exec {
     }
     let mut jobs = Vec::new();
     for l in m.lanes() {
-        if dst[l] % n as u64 != 0 || src[l] % n as u64 != 0 {
+        if !dst[l].is_multiple_of(n as u64) || !src[l].is_multiple_of(n as u64) {
             let what = format!("cp.async of {n} bytes from {:#x} to shared {:#x}: not aligned to {n}", src[l], dst[l]);
             return Err(m.fault_at(i, l as u32, crate::fault::MISALIGNED, what));
         }
@@ -222,7 +231,9 @@ pub fn bulk_wait(m: &mut Machine, i: &Inst) -> Exec {
     let (w, mask) = (m.w, m.mask);
     let open = m.warps[w].groups.bulk;
     let keep = i.imm as u32;
-    m.finish_where(|p| p.w == w && matches!(p.until, Until::Bulk { lane, group } if mask >> lane & 1 != 0 && group + keep < open[lane as usize]))?;
+    m.finish_where(|p| {
+        p.w == w && matches!(p.until, Until::Bulk { lane, group } if mask >> lane & 1 != 0 && group + keep < open[lane as usize])
+    })?;
     let a = m.actor() + 1;
     for l in m.lanes() {
         let done = open[l].saturating_sub(keep);
@@ -253,8 +264,9 @@ pub fn bulk(m: &mut Machine, i: &Inst) -> Exec {
     let bar = if signal { m.addresses_of(i.a[3], i.xs[2] as i32 as i64, f & WIDE_BAR != 0) } else { [0; 32] };
     for l in m.lanes() {
         let n = size[l];
-        if n % 16 != 0 || dst[l] % 16 != 0 || src[l] % 16 != 0 {
-            let what = format!("cp.async.bulk of {n} bytes from {:#x} to {:#x}: size and addresses must be multiples of 16", src[l], dst[l]);
+        if !n.is_multiple_of(16) || !dst[l].is_multiple_of(16) || !src[l].is_multiple_of(16) {
+            let what =
+                format!("cp.async.bulk of {n} bytes from {:#x} to {:#x}: size and addresses must be multiples of 16", src[l], dst[l]);
             return Err(m.fault_at(i, l as u32, crate::fault::MISALIGNED, what));
         }
         if n == 0 {
@@ -273,15 +285,19 @@ pub fn bulk(m: &mut Machine, i: &Inst) -> Exec {
                 m.counts.kinds[i.kind as usize].read += n as u64;
                 m.counts.kinds[i.kind as usize].sectors += n as u64 / 32;
                 let from = src[l];
-                m.enqueue(l as u32, Until::Signal, Box::new(move |m, i| {
-                    // SAFETY: the range was checked at issue.
-                    let data = unsafe { std::slice::from_raw_parts(from as *const u8, n as usize) }.to_vec();
-                    for r in super::lanes::Lanes(ranks) {
-                        let b = if ranks.count_ones() > 1 { r } else { bcta };
-                        m.deliver(i, r, off, &data, b, boff, &who)?;
-                    }
-                    Ok(())
-                }));
+                m.enqueue(
+                    l as u32,
+                    Until::Signal,
+                    Box::new(move |m, i| {
+                        // SAFETY: the range was checked at issue.
+                        let data = unsafe { std::slice::from_raw_parts(from as *const u8, n as usize) }.to_vec();
+                        for r in super::lanes::Lanes(ranks) {
+                            let b = if ranks.count_ones() > 1 { r } else { bcta };
+                            m.deliver(i, r, off, &data, b, boff, &who)?;
+                        }
+                        Ok(())
+                    }),
+                );
             }
             SHARED_TO_SHARED => {
                 let (scta, soff) = m.shared_place(i, l, MSpace::Shared, src[l] as u32, n)?;
@@ -289,11 +305,15 @@ pub fn bulk(m: &mut Machine, i: &Inst) -> Exec {
                 let (bcta, boff) = m.shared_place(i, l, MSpace::SharedCluster, bar[l] as u32, 8)?;
                 let clock = m.warps[m.w].groups.bulk[l] * 32 + l as u32 + 1;
                 let who = m.issuer(m.actor() + 1, clock);
-                m.enqueue(l as u32, Until::Signal, Box::new(move |m, i| {
-                    m.late_touch(i, scta, soff, n, Acc::Read, &who, true)?;
-                    let data = m.ctas[scta].smem.mem[soff as usize..(soff + n) as usize].to_vec();
-                    m.deliver(i, dcta, doff, &data, bcta, boff, &who)
-                }));
+                m.enqueue(
+                    l as u32,
+                    Until::Signal,
+                    Box::new(move |m, i| {
+                        m.late_touch(i, scta, soff, n, Acc::Read, &who, true)?;
+                        let data = m.ctas[scta].smem.mem[soff as usize..(soff + n) as usize].to_vec();
+                        m.deliver(i, dcta, doff, &data, bcta, boff, &who)
+                    }),
+                );
             }
             _ => {
                 m.global(i, l, dst[l], n as u64, Acc::Write)?;
@@ -304,16 +324,20 @@ pub fn bulk(m: &mut Machine, i: &Inst) -> Exec {
                 m.counts.kinds[i.kind as usize].sectors += n as u64 / 32;
                 let to = dst[l];
                 let red = if f & REDUCE != 0 { Some(i.xs[4]) } else { None };
-                m.enqueue(l as u32, Until::Bulk { lane: l as u32, group }, Box::new(move |m, i| {
-                    m.late_touch(i, scta, soff, n, Acc::Read, &who, true)?;
-                    let data = &m.ctas[scta].smem.mem[soff as usize..(soff + n) as usize];
-                    match red {
-                        // SAFETY: the range was checked at issue.
-                        None => unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to as *mut u8, n as usize) },
-                        Some(code) => super::atom::reduce_bytes(code, to, data),
-                    }
-                    Ok(())
-                }));
+                m.enqueue(
+                    l as u32,
+                    Until::Bulk { lane: l as u32, group },
+                    Box::new(move |m, i| {
+                        m.late_touch(i, scta, soff, n, Acc::Read, &who, true)?;
+                        let data = &m.ctas[scta].smem.mem[soff as usize..(soff + n) as usize];
+                        match red {
+                            // SAFETY: the range was checked at issue.
+                            None => unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to as *mut u8, n as usize) },
+                            Some(code) => super::atom::reduce_bytes(code, to, data),
+                        }
+                        Ok(())
+                    }),
+                );
             }
         }
     }

@@ -39,13 +39,32 @@ pub enum Ty {
 }
 
 const OPS: [(&str, Op); 10] = [
-    ("add", Op::Add), ("min", Op::Min), ("max", Op::Max), ("inc", Op::Inc), ("dec", Op::Dec),
-    ("and", Op::And), ("or", Op::Or), ("xor", Op::Xor), ("exch", Op::Exch), ("cas", Op::Cas),
+    ("add", Op::Add),
+    ("min", Op::Min),
+    ("max", Op::Max),
+    ("inc", Op::Inc),
+    ("dec", Op::Dec),
+    ("and", Op::And),
+    ("or", Op::Or),
+    ("xor", Op::Xor),
+    ("exch", Op::Exch),
+    ("cas", Op::Cas),
 ];
 const TYS: [(&str, Ty, u32); 14] = [
-    ("b16", Ty::B16, 2), ("u32", Ty::U32, 4), ("s32", Ty::S32, 4), ("b32", Ty::B32, 4), ("u64", Ty::U64, 8), ("s64", Ty::S64, 8),
-    ("b64", Ty::B64, 8), ("b128", Ty::B128, 16), ("f16", Ty::F16, 2), ("bf16", Ty::Bf16, 2), ("f16x2", Ty::F16x2, 4),
-    ("bf16x2", Ty::Bf16x2, 4), ("f32", Ty::F32, 4), ("f64", Ty::F64, 8),
+    ("b16", Ty::B16, 2),
+    ("u32", Ty::U32, 4),
+    ("s32", Ty::S32, 4),
+    ("b32", Ty::B32, 4),
+    ("u64", Ty::U64, 8),
+    ("s64", Ty::S64, 8),
+    ("b64", Ty::B64, 8),
+    ("b128", Ty::B128, 16),
+    ("f16", Ty::F16, 2),
+    ("bf16", Ty::Bf16, 2),
+    ("f16x2", Ty::F16x2, 4),
+    ("bf16x2", Ty::Bf16x2, 4),
+    ("f32", Ty::F32, 4),
+    ("f64", Ty::F64, 8),
 ];
 
 /// Operation and type as `flags`: op | type << 8 | noftz << 16.
@@ -74,7 +93,13 @@ pub fn apply(op: Op, ty: Ty, old: u64, b: u64, c: u64, flush: bool) -> u64 {
     let (o32, b32) = (old as u32, b as u32);
     match (op, ty) {
         (Op::Exch, _) => b,
-        (Op::Cas, _) => if old == b { c } else { old },
+        (Op::Cas, _) => {
+            if old == b {
+                c
+            } else {
+                old
+            }
+        }
         (Op::And, _) => old & b,
         (Op::Or, _) => old | b,
         (Op::Xor, _) => old ^ b,
@@ -149,7 +174,15 @@ pub fn atom(m: &mut Machine, i: &Inst) -> Exec {
                 unsafe {
                     let q = p as *mut u128;
                     let old = q.read_unaligned();
-                    let new = if o == Op::Cas { if old == at(src[0]) { at(src[1]) } else { old } } else { at(src[0]) };
+                    let new = if o == Op::Cas {
+                        if old == at(src[0]) {
+                            at(src[1])
+                        } else {
+                            old
+                        }
+                    } else {
+                        at(src[0])
+                    };
                     q.write_unaligned(new);
                     if let Some(&d) = dst.first() {
                         m.row::<u128>(d & !(WIDE | super::ldst::QUAD))[l] = old;

@@ -126,7 +126,7 @@ pub fn bar(m: &mut Machine, i: &Inst) -> Exec {
     let come = if m.mask == alive { 32 } else { m.mask.count_ones() };
     let expected = if i.flags & COUNT != 0 {
         let n = m.row::<u32>(i.a[2])[first];
-        if n == 0 || n % 32 != 0 {
+        if n == 0 || !n.is_multiple_of(32) {
             return Err(m.fault(i, format!("barrier {id}: thread count {n} is not a positive multiple of 32")));
         }
         n

@@ -25,7 +25,12 @@ pub fn brx(m: &mut Machine, i: &Inst) -> Exec {
     let mut parts: Vec<(u32, u32)> = Vec::new();
     for l in m.lanes() {
         let Some(&pc) = i.xs.get(idx[l] as usize) else {
-            return Err(m.fault_at(i, l as u32, crate::fault::LAUNCH_FAILED, format!("brx.idx index {} of {} targets", idx[l], i.xs.len())));
+            return Err(m.fault_at(
+                i,
+                l as u32,
+                crate::fault::LAUNCH_FAILED,
+                format!("brx.idx index {} of {} targets", idx[l], i.xs.len()),
+            ));
         };
         match parts.iter_mut().find(|p| p.0 == pc) {
             Some(p) => p.1 |= 1 << l,
@@ -90,9 +95,8 @@ impl Machine {
         let w = &mut self.warps[self.w];
         while let Some(last) = w.recs.last() {
             let id = w.recs.len() as u32 - 1;
-            let used = last.arrived != 0 && last.pending != 0
-                || w.frags.iter().any(|f| f.rec == id)
-                || w.recs.iter().any(|r| r.parent == id);
+            let used =
+                last.arrived != 0 && last.pending != 0 || w.frags.iter().any(|f| f.rec == id) || w.recs.iter().any(|r| r.parent == id);
             if used {
                 break;
             }

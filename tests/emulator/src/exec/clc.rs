@@ -17,26 +17,30 @@ pub fn try_cancel(m: &mut Machine, i: &Inst) -> Exec {
             return Err(m.fault_at(i, l as u32, crate::fault::MISALIGNED, format!("response at {:#x} is not 16-byte aligned", to[l])));
         }
         let (all, who) = (i.flags & 4 != 0, m.issuer(0, 0));
-        m.enqueue(l as u32, Until::Signal, Box::new(move |m, i| {
-            let launch = m.l.clone();
-            let (g, c) = (launch.grid, launch.cluster);
-            let total = (0..3).map(|d| g[d] / c[d]).product::<u32>();
-            let took = launch.next_cluster.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |x| (x < total).then_some(x + 1));
-            let mut word = [0u8; 16];
-            if let Ok(index) = took {
-                let n = [g[0] / c[0], g[1] / c[1]];
-                let first = [index % n[0] * c[0], index / n[0] % n[1] * c[1], index / (n[0] * n[1]) * c[2]];
-                for d in 0..3 {
-                    word[4 * d..4 * d + 4].copy_from_slice(&first[d].to_le_bytes());
+        m.enqueue(
+            l as u32,
+            Until::Signal,
+            Box::new(move |m, i| {
+                let launch = m.l.clone();
+                let (g, c) = (launch.grid, launch.cluster);
+                let total = (0..3).map(|d| g[d] / c[d]).product::<u32>();
+                let took = launch.next_cluster.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |x| (x < total).then_some(x + 1));
+                let mut word = [0u8; 16];
+                if let Ok(index) = took {
+                    let n = [g[0] / c[0], g[1] / c[1]];
+                    let first = [index % n[0] * c[0], index / n[0] % n[1] * c[1], index / (n[0] * n[1]) * c[2]];
+                    for d in 0..3 {
+                        word[4 * d..4 * d + 4].copy_from_slice(&first[d].to_le_bytes());
+                    }
+                    word[15] = 1;
                 }
-                word[15] = 1;
-            }
-            let ranks = if all { 0..m.ctas.len() } else { cta..cta + 1 };
-            for r in ranks {
-                m.deliver(i, r, off, &word, if all { r } else { bcta }, boff, &who)?;
-            }
-            Ok(())
-        }));
+                let ranks = if all { 0..m.ctas.len() } else { cta..cta + 1 };
+                for r in ranks {
+                    m.deliver(i, r, off, &word, if all { r } else { bcta }, boff, &who)?;
+                }
+                Ok(())
+            }),
+        );
     }
     Ok(Flow::Next)
 }

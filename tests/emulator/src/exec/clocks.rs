@@ -68,7 +68,11 @@ impl Machine {
         for c in &self.ctas {
             for (off, b) in &c.mbars {
                 if b.actor == a {
-                    return format!("asynchronous copy signalled by the mbarrier at shared+{off:#x} of block rank {} (phase {})", c.rank, (e & CLOCK_MAX).wrapping_sub(1));
+                    return format!(
+                        "asynchronous copy signalled by the mbarrier at shared+{off:#x} of block rank {} (phase {})",
+                        c.rank,
+                        (e & CLOCK_MAX).wrapping_sub(1)
+                    );
                 }
             }
         }
@@ -82,9 +86,15 @@ impl Machine {
         };
         match c {
             Conflict::Unwritten(o) => format!("read of uninitialised shared memory at {}", byte(o)),
-            Conflict::ReadWrite(o, e) => format!("shared-memory race: write to {} not ordered after the read by {}", byte(o), self.actor_name(e)),
-            Conflict::WriteRead(o, e) => format!("shared-memory race: read of {} not ordered after the write by {}", byte(o), self.actor_name(e)),
-            Conflict::WriteWrite(o, e) => format!("shared-memory race: write to {} not ordered after the write by {}", byte(o), self.actor_name(e)),
+            Conflict::ReadWrite(o, e) => {
+                format!("shared-memory race: write to {} not ordered after the read by {}", byte(o), self.actor_name(e))
+            }
+            Conflict::WriteRead(o, e) => {
+                format!("shared-memory race: read of {} not ordered after the write by {}", byte(o), self.actor_name(e))
+            }
+            Conflict::WriteWrite(o, e) => {
+                format!("shared-memory race: write to {} not ordered after the write by {}", byte(o), self.actor_name(e))
+            }
         }
     }
 }

@@ -88,8 +88,20 @@ fn to_16(v: f64, f: Fmt, r: Rnd) -> u16 {
     let grow = |x: u16| if x & 0x7fff == 0 { (x & 0x8000) ^ 0x8000 | 1 } else { x + 1 };
     match r {
         Rnd::Z if back.abs() > v.abs() => n - 1,
-        Rnd::M if back > v => if n & 0x8000 != 0 || n == 0 { grow(n) } else { n - 1 },
-        Rnd::P if back < v => if n & 0x8000 == 0 || n == 0x8000 { grow(n) } else { n - 1 },
+        Rnd::M if back > v => {
+            if n & 0x8000 != 0 || n == 0 {
+                grow(n)
+            } else {
+                n - 1
+            }
+        }
+        Rnd::P if back < v => {
+            if n & 0x8000 == 0 || n == 0x8000 {
+                grow(n)
+            } else {
+                n - 1
+            }
+        }
         _ => n,
     }
 }
@@ -336,19 +348,31 @@ macro_rules! fcmp {
     ($mac:ident, $cmp:expr, $t:ty, $g:expr) => {
         match $cmp {
             "eq" => $mac!($t, |a, b| $g(a) == $g(b)),
-            "ne" => $mac!($t, |a, b| { let (a, b) = ($g(a), $g(b)); a < b || a > b }),
+            "ne" => $mac!($t, |a, b| {
+                let (a, b) = ($g(a), $g(b));
+                a < b || a > b
+            }),
             "lt" => $mac!($t, |a, b| $g(a) < $g(b)),
             "le" => $mac!($t, |a, b| $g(a) <= $g(b)),
             "gt" => $mac!($t, |a, b| $g(a) > $g(b)),
             "ge" => $mac!($t, |a, b| $g(a) >= $g(b)),
-            "equ" => $mac!($t, |a, b| { let (a, b) = ($g(a), $g(b)); !(a < b || a > b) }),
+            "equ" => $mac!($t, |a, b| {
+                let (a, b) = ($g(a), $g(b));
+                !(a < b || a > b)
+            }),
             "neu" => $mac!($t, |a, b| $g(a) != $g(b)),
             "ltu" => $mac!($t, |a, b| !($g(a) >= $g(b))),
             "leu" => $mac!($t, |a, b| !($g(a) > $g(b))),
             "gtu" => $mac!($t, |a, b| !($g(a) <= $g(b))),
             "geu" => $mac!($t, |a, b| !($g(a) < $g(b))),
-            "num" => $mac!($t, |a, b| { let (a, b) = ($g(a), $g(b)); a == a && b == b }),
-            "nan" => $mac!($t, |a, b| { let (a, b) = ($g(a), $g(b)); a != a || b != b }),
+            "num" => $mac!($t, |a, b| {
+                let (a, b) = ($g(a), $g(b));
+                a == a && b == b
+            }),
+            "nan" => $mac!($t, |a, b| {
+                let (a, b) = ($g(a), $g(b));
+                a != a || b != b
+            }),
             _ => return None,
         }
     };

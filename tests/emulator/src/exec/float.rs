@@ -310,7 +310,11 @@ pub fn select(p: &[&str], nsrc: usize) -> Option<Sel> {
             "neg" => un!(u32 => u32, |a| a ^ 0x8000_0000),
             "copysign" => bin!(u32, u32 => u32, |a, b| (b & 0x7fff_ffff) | (a & 0x8000_0000)),
             "min" | "max" => {
-                let g = f & FTZ | (p[0] == "max") as u32 * 4 | has("NaN") as u32 * 8 | has("xorsign") as u32 * 16 | (has("abs") && !has("xorsign")) as u32 * 32;
+                let g = f & FTZ
+                    | (p[0] == "max") as u32 * 4
+                    | has("NaN") as u32 * 8
+                    | has("xorsign") as u32 * 16
+                    | (has("abs") && !has("xorsign")) as u32 * 32;
                 if nsrc == 3 {
                     sel(mm3, F32, t).flags(g)
                 } else {
@@ -336,8 +340,12 @@ pub fn select(p: &[&str], nsrc: usize) -> Option<Sel> {
             "rsqrt" => un!(f64 => f64, |a| canon64(1.0 / a.sqrt())),
             "abs" => un!(u64 => u64, |a| a & !(1 << 63)),
             "neg" => un!(u64 => u64, |a| a ^ (1 << 63)),
-            "min" => bin!(f64, f64 => f64, |a, b| if a.is_nan() { b } else if b.is_nan() || a < b || (a == b && a.is_sign_negative()) { a } else { b }),
-            "max" => bin!(f64, f64 => f64, |a, b| if a.is_nan() { b } else if b.is_nan() || a > b || (a == b && a.is_sign_positive()) { a } else { b }),
+            "min" => {
+                bin!(f64, f64 => f64, |a, b| if a.is_nan() { b } else if b.is_nan() || a < b || (a == b && a.is_sign_negative()) { a } else { b })
+            }
+            "max" => {
+                bin!(f64, f64 => f64, |a, b| if a.is_nan() { b } else if b.is_nan() || a > b || (a == b && a.is_sign_positive()) { a } else { b })
+            }
             "copysign" => bin!(u64, u64 => u64, |a, b| (b & !(1 << 63)) | (a & (1 << 63))),
             "testp" => sel(testp64, Arg::Pred, &[arg!(f64)]).flags(testp_kind(p)?),
             _ => return None,

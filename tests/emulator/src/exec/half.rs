@@ -73,7 +73,13 @@ fn scalar(op: Op, f: u32, a: u16, b: u16, c: u16) -> u16 {
     let mut r = flush(r);
     if f & 2 != 0 {
         let v = widen(r, bf);
-        r = if v.is_nan() || v <= 0.0 { 0 } else if v > 1.0 { narrow(1.0, bf) } else { r };
+        r = if v.is_nan() || v <= 0.0 {
+            0
+        } else if v > 1.0 {
+            narrow(1.0, bf)
+        } else {
+            r
+        };
     }
     if f & 4 != 0 && widen(r, bf) <= 0.0 {
         r = 0;

@@ -31,7 +31,12 @@ impl Machine {
     fn mbar_place(&self, i: &Inst, lane: usize, addr: u64) -> Result<(usize, u32), Box<Fault>> {
         let space = if i.flags & (CLUSTER | GENERIC) != 0 { MSpace::SharedCluster } else { MSpace::Shared };
         if i.flags & GENERIC != 0 && addr >> 56 != 1 {
-            return Err(self.fault_at(i, lane as u32, crate::fault::ILLEGAL_ADDRESS, format!("mbarrier address {addr:#x} is not in shared memory")));
+            return Err(self.fault_at(
+                i,
+                lane as u32,
+                crate::fault::ILLEGAL_ADDRESS,
+                format!("mbarrier address {addr:#x} is not in shared memory"),
+            ));
         }
         let place = self.shared_place(i, lane, space, addr as u32, 8)?;
         if place.1 % 8 != 0 {
@@ -77,7 +82,8 @@ impl Machine {
         let b = self.mbar_get(i, cta, off)?;
         if b.pending < count {
             let (p, e) = (b.pending, b.expected);
-            return Err(self.fault(i, format!("mbarrier at shared+{off:#x}: {count} arrivals, but only {p} of {e} are still expected in this phase")));
+            return Err(self
+                .fault(i, format!("mbarrier at shared+{off:#x}: {count} arrivals, but only {p} of {e} are still expected in this phase")));
         }
         b.pending -= count;
         b.know.0.join(&know.0);
@@ -187,7 +193,12 @@ pub fn wait(m: &mut Machine, i: &Inst) -> Exec {
         let (cta, off) = m.mbar_place(i, l, addrs[l])?;
         let want = if parity { m.row::<u32>(i.a[2])[l] as u64 } else { m.row::<u64>(i.a[2])[l] };
         if parity && want > 1 {
-            return Err(m.fault_at(i, l as u32, crate::fault::LAUNCH_FAILED, format!("mbarrier wait with phase parity {want}, which is neither 0 nor 1")));
+            return Err(m.fault_at(
+                i,
+                l as u32,
+                crate::fault::LAUNCH_FAILED,
+                format!("mbarrier wait with phase parity {want}, which is neither 0 nor 1"),
+            ));
         }
         let b = m.mbar_get(i, cta, off)?;
         let done = if parity { b.phase & 1 != want } else { b.phase > want };

@@ -6,6 +6,9 @@ pub mod async_copy;
 pub mod atom;
 pub mod barrier;
 pub mod branch;
+pub mod clc;
+pub mod clocks;
+pub mod cvt;
 pub mod float;
 pub mod half;
 pub mod lanes;
@@ -18,9 +21,6 @@ pub mod run;
 pub mod sel;
 pub mod space;
 pub mod sreg;
-pub mod clc;
-pub mod clocks;
-pub mod cvt;
 pub mod tma_ops;
 pub mod warp_ops;
 
@@ -49,7 +49,11 @@ pub struct Frag {
 pub enum State {
     Ready,
     /// Gated: the lanes `need` must all arrive (at the same pc unless `anywhere`).
-    Gate { need: u32, active: u32, anywhere: bool },
+    Gate {
+        need: u32,
+        active: u32,
+        anywhere: bool,
+    },
     /// Arrived at a block barrier.
     Barrier(u32),
     /// Arrived at the cluster barrier.

@@ -57,7 +57,13 @@ pub fn vprintf(m: &mut Machine, i: &Inst) -> Exec {
             at = at.next_multiple_of(n as u64);
             let p = m.access(i, l, MSpace::Generic, at, n, Acc::Read, Order::Weak)?;
             // SAFETY: n bytes were checked.
-            let v = unsafe { if eight { (p as *const u64).read_unaligned() } else { (p as *const u32).read_unaligned() as u64 } };
+            let v = unsafe {
+                if eight {
+                    (p as *const u64).read_unaligned()
+                } else {
+                    (p as *const u32).read_unaligned() as u64
+                }
+            };
             at += n as u64;
             if conv == b's' {
                 let s = m.c_string(i, l, v)?;
@@ -84,7 +90,11 @@ fn format_one(spec: &str, conv: u8, v: u64, eight: bool) -> String {
     let s = match conv {
         b'd' | b'i' => {
             let x = if eight { v as i64 } else { v as u32 as i32 as i64 };
-            if plus { format!("{x:+}") } else { x.to_string() }
+            if plus {
+                format!("{x:+}")
+            } else {
+                x.to_string()
+            }
         }
         b'u' => v.to_string(),
         b'x' => format!("{v:x}"),

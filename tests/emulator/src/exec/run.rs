@@ -293,7 +293,9 @@ impl Machine {
                 let named = self.row::<u32>(i.a[4])[active.trailing_zeros() as usize];
                 if active & !named != 0 {
                     let lane = (active & !named).trailing_zeros();
-                    return Err(self.fault(i, format!("lane {lane} executes a .sync instruction whose member mask {named:#010x} leaves it out")));
+                    return Err(
+                        self.fault(i, format!("lane {lane} executes a .sync instruction whose member mask {named:#010x} leaves it out"))
+                    );
                 }
                 named & alive
             }

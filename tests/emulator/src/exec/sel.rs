@@ -6,7 +6,10 @@ use crate::ir::ExecFn;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arg {
     /// Register of so many slots; immediates are converted to the type.
-    R { slots: u8, float: bool },
+    R {
+        slots: u8,
+        float: bool,
+    },
     Pred,
 }
 
@@ -83,12 +86,30 @@ macro_rules! tri {
 macro_rules! ints {
     ($ty:expr, $t:ident => $e:expr) => {
         match $ty {
-            "u16" | "b16" => { type $t = u16; Some($e) }
-            "s16" => { type $t = i16; Some($e) }
-            "u32" | "b32" => { type $t = u32; Some($e) }
-            "s32" => { type $t = i32; Some($e) }
-            "u64" | "b64" => { type $t = u64; Some($e) }
-            "s64" => { type $t = i64; Some($e) }
+            "u16" | "b16" => {
+                type $t = u16;
+                Some($e)
+            }
+            "s16" => {
+                type $t = i16;
+                Some($e)
+            }
+            "u32" | "b32" => {
+                type $t = u32;
+                Some($e)
+            }
+            "s32" => {
+                type $t = i32;
+                Some($e)
+            }
+            "u64" | "b64" => {
+                type $t = u64;
+                Some($e)
+            }
+            "s64" => {
+                type $t = i64;
+                Some($e)
+            }
             _ => None,
         }
     };
@@ -99,11 +120,26 @@ macro_rules! ints {
 macro_rules! bits {
     ($ty:expr, $t:ident => $e:expr) => {
         match $ty {
-            "b8" | "u8" | "s8" => { type $t = u8; Some($e) }
-            "b16" | "u16" | "s16" | "f16" | "bf16" => { type $t = u16; Some($e) }
-            "b32" | "u32" | "s32" | "f32" | "f16x2" | "bf16x2" => { type $t = u32; Some($e) }
-            "b64" | "u64" | "s64" | "f64" | "f32x2" => { type $t = u64; Some($e) }
-            "b128" => { type $t = u128; Some($e) }
+            "b8" | "u8" | "s8" => {
+                type $t = u8;
+                Some($e)
+            }
+            "b16" | "u16" | "s16" | "f16" | "bf16" => {
+                type $t = u16;
+                Some($e)
+            }
+            "b32" | "u32" | "s32" | "f32" | "f16x2" | "bf16x2" => {
+                type $t = u32;
+                Some($e)
+            }
+            "b64" | "u64" | "s64" | "f64" | "f32x2" => {
+                type $t = u64;
+                Some($e)
+            }
+            "b128" => {
+                type $t = u128;
+                Some($e)
+            }
             _ => None,
         }
     };

@@ -33,10 +33,24 @@ pub fn generic(addr: u64) -> (MSpace, u64) {
 impl Machine {
     /// Check an access of `n` bytes and give the host address of its bytes.
     #[inline]
-    pub fn access(&mut self, i: &Inst, lane: usize, space: MSpace, addr: u64, n: u32, acc: Acc, order: Order) -> Result<*mut u8, Box<Fault>> {
+    pub fn access(
+        &mut self,
+        i: &Inst,
+        lane: usize,
+        space: MSpace,
+        addr: u64,
+        n: u32,
+        acc: Acc,
+        order: Order,
+    ) -> Result<*mut u8, Box<Fault>> {
         let (space, addr) = if space == MSpace::Generic { generic(addr) } else { (space, addr) };
         if addr & (n as u64 - 1) != 0 {
-            return Err(self.fault_at(i, lane as u32, MISALIGNED, format!("misaligned {acc:?} of {n} bytes at {space:?} address {addr:#x}")));
+            return Err(self.fault_at(
+                i,
+                lane as u32,
+                MISALIGNED,
+                format!("misaligned {acc:?} of {n} bytes at {space:?} address {addr:#x}"),
+            ));
         }
         match space {
             MSpace::Global | MSpace::Const => self.global(i, lane, addr, n as u64, acc),
@@ -44,7 +58,12 @@ impl Machine {
             MSpace::Local => {
                 let size = self.l.kernel.local_bytes as u64;
                 if addr + n as u64 > size {
-                    return Err(self.fault_at(i, lane as u32, ILLEGAL_ADDRESS, format!("{acc:?} of {n} bytes at local address {addr:#x}, out of {size} bytes")));
+                    return Err(self.fault_at(
+                        i,
+                        lane as u32,
+                        ILLEGAL_ADDRESS,
+                        format!("{acc:?} of {n} bytes at local address {addr:#x}, out of {size} bytes"),
+                    ));
                 }
                 let at = lane * size as usize + addr as usize;
                 Ok(self.warps[self.w].local[at..].as_mut_ptr())
@@ -52,7 +71,12 @@ impl Machine {
             MSpace::Param => {
                 let size = self.l.params.len() as u64;
                 if addr + n as u64 > size || acc != Acc::Read {
-                    return Err(self.fault_at(i, lane as u32, ILLEGAL_ADDRESS, format!("{acc:?} of {n} bytes at parameter offset {addr:#x}, out of {size} bytes")));
+                    return Err(self.fault_at(
+                        i,
+                        lane as u32,
+                        ILLEGAL_ADDRESS,
+                        format!("{acc:?} of {n} bytes at parameter offset {addr:#x}, out of {size} bytes"),
+                    ));
                 }
                 Ok(self.l.params[addr as usize..].as_ptr() as *mut u8)
             }
@@ -104,12 +128,15 @@ impl Machine {
         let (rank, off) = ((addr >> 24) as usize, addr & 0xff_ffff);
         let own = self.cta();
         if rank >= self.ctas.len() || (space == MSpace::Shared && rank != own) {
-            let what = format!("shared address {addr:#x} names block rank {rank}; the cluster has {} and this is rank {own}", self.ctas.len());
+            let what =
+                format!("shared address {addr:#x} names block rank {rank}; the cluster has {} and this is rank {own}", self.ctas.len());
             return Err(self.fault_at(i, lane as u32, ILLEGAL_ADDRESS, what));
         }
         let size = self.ctas[rank].smem.len();
         if off < RESERVED || off as u64 + n as u64 > size as u64 {
-            let what = format!("{n} bytes at shared address {addr:#x} are out of bounds: the block has shared memory from {RESERVED:#x} to {size:#x}");
+            let what = format!(
+                "{n} bytes at shared address {addr:#x} are out of bounds: the block has shared memory from {RESERVED:#x} to {size:#x}"
+            );
             return Err(self.fault_at(i, lane as u32, ILLEGAL_ADDRESS, what));
         }
         Ok((rank, off))

@@ -89,7 +89,12 @@ fn load(m: &mut Machine, i: &Inst, op: &TmaOp, l: usize, map: TensorMap, coords:
         None => 1 << own,
     };
     if let Some(rank) = Lanes(ranks).find(|&r| r >= m.ctas.len()) {
-        return Err(m.fault_at(i, l as u32, crate::fault::LAUNCH_FAILED, format!("multicast mask {ranks:#x} names block rank {rank} of a cluster of {}", m.ctas.len())));
+        return Err(m.fault_at(
+            i,
+            l as u32,
+            crate::fault::LAUNCH_FAILED,
+            format!("multicast mask {ranks:#x} names block rank {rank} of a cluster of {}", m.ctas.len()),
+        ));
     }
     let (multicast, pair) = (op.mask.is_some(), op.pair);
     let who = m.issuer(0, 0);

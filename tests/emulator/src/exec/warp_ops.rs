@@ -23,7 +23,12 @@ pub fn shfl(m: &mut Machine, i: &Inst) -> Exec {
         };
         let src = if ok { j as usize & 31 } else { l };
         if m.mask >> src & 1 == 0 {
-            return Err(m.fault_at(i, l as u32, crate::fault::LAUNCH_FAILED, format!("shfl.sync reads lane {src}, which does not take part (active {:#010x})", m.mask)));
+            return Err(m.fault_at(
+                i,
+                l as u32,
+                crate::fault::LAUNCH_FAILED,
+                format!("shfl.sync reads lane {src}, which does not take part (active {:#010x})", m.mask),
+            ));
         }
         t[l] = a[src];
         p |= (ok as u32) << l;
@@ -64,9 +69,7 @@ pub fn matches(m: &mut Machine, i: &Inst) -> Exec {
     }
     if i.imm == 1 {
         let same = m.lanes().all(|l| t[l] == m.mask);
-        for x in &mut t {
-            *x = if same { m.mask } else { 0 };
-        }
+        t.fill(if same { m.mask } else { 0 });
         if let Some(&q) = i.xs.first() {
             m.set_pred(q, if same { !0 } else { 0 });
         }
@@ -92,7 +95,11 @@ pub fn redux(m: &mut Machine, i: &Inst) -> Exec {
         _ => {
             let mut it = vals.map(|v| {
                 let v = f32::from_bits(v);
-                if f & 32 != 0 { v.abs() } else { v }
+                if f & 32 != 0 {
+                    v.abs()
+                } else {
+                    v
+                }
             });
             let first = it.next().unwrap_or(0.0);
             it.fold(first, |x, y| super::float::min_max(x, y, f)).to_bits()
@@ -141,4 +148,3 @@ pub fn redux_op(p: &[&str]) -> Option<(i64, u32)> {
         0,
     ))
 }
-

@@ -9,10 +9,8 @@ impl<'m> Lower<'m> {
         match p[0] {
             "setp" => return self.setp(i, p),
             "set" => return self.set(i, p),
-            "mov" => {
-                if self.mov(i, ty)? {
-                    return Ok(true);
-                }
+            "mov" if self.mov(i, ty)? => {
+                return Ok(true);
             }
             "and" | "or" | "xor" | "not" if ty == "pred" => return self.pred_logic(i, p[0]),
             "lop3" => return self.lop3(i),

@@ -26,7 +26,13 @@ impl<'m> Lower<'m> {
             return self.err(format!("'{name}' is recursive, which is not supported"));
         }
         if args.len() != f.params.len() || rets.len() != f.rets.len() {
-            return self.err(format!("call of '{name}' with {} arguments and {} results; it has {} and {}", args.len(), rets.len(), f.params.len(), f.rets.len()));
+            return self.err(format!(
+                "call of '{name}' with {} arguments and {} results; it has {} and {}",
+                args.len(),
+                rets.len(),
+                f.params.len(),
+                f.rets.len()
+            ));
         }
         let mut scope = Scope { wall: true, ..Scope::default() };
         for (a, p) in args.iter().zip(&f.params).chain(rets.iter().zip(&f.rets)) {

@@ -64,7 +64,7 @@ impl<'m> Lower<'m> {
             Opnd::Int(v) => {
                 self.preds += 1;
                 let (p, v) = (self.preds - 1, *v);
-                let g = std::mem::replace(&mut self.guard, (0, false));
+                let g = std::mem::take(&mut self.guard);
                 self.emit("mov.pred", exec::cvt::pred_const, |i| {
                     i.a[0] = p;
                     i.imm = v as i64;
@@ -159,7 +159,7 @@ impl<'m> Lower<'m> {
         };
         let wide = sreg::wide(num);
         let r = self.new_slots(if wide { 2 } else { 1 });
-        let g = std::mem::replace(&mut self.guard, (0, false));
+        let g = std::mem::take(&mut self.guard);
         self.emit("mov.sreg", sreg::read, |i| {
             i.a[0] = r.slot;
             i.imm = num as i64;

@@ -150,7 +150,13 @@ impl<'m> Lower<'m> {
         let mut ops = &i.ops[..];
         let (mut d, mut q) = (0, 0);
         if red {
-            let kind = if p.contains(&"popc") { 1 } else if p.contains(&"and") { 2 } else { 3 };
+            let kind = if p.contains(&"popc") {
+                1
+            } else if p.contains(&"and") {
+                2
+            } else {
+                3
+            };
             f |= kind << 4;
             d = if kind == 1 { self.dst(&ops[0], 1)? } else { self.pred(&ops[0])?.0 };
             let (x, neg) = self.pred(&ops[ops.len() - 1])?;

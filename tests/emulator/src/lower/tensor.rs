@@ -33,8 +33,7 @@ impl<'m> Lower<'m> {
             return Ok(false);
         }
         let load = p[0] == "ldmatrix";
-        let (regs, addr) =
-            if load { (&i.ops[0], &i.ops[1]) } else { (&i.ops[1], &i.ops[0]) };
+        let (regs, addr) = if load { (&i.ops[0], &i.ops[1]) } else { (&i.ops[1], &i.ops[0]) };
         let a = self.addr(addr)?;
         let xs = self.elements(regs, 1, false, load)?;
         let want = ["x1", "x2", "x4"].iter().position(|x| p.contains(x)).map(|k| 1 << k);
@@ -42,9 +41,7 @@ impl<'m> Lower<'m> {
             return self.err(format!("{} with {} registers", i.op, xs.len()));
         }
         let generic = memory::space_of(p) == MSpace::Generic;
-        let flags = p.contains(&"trans") as u32 * mx::TRANS
-            | a.wide as u32 * mx::WIDE
-            | generic as u32 * mx::GENERIC;
+        let flags = p.contains(&"trans") as u32 * mx::TRANS | a.wide as u32 * mx::WIDE | generic as u32 * mx::GENERIC;
         let e: ExecFn = if load { mx::ldmatrix } else { mx::stmatrix };
         self.emit(&i.op, e, |x| {
             x.a[1] = a.slot;

@@ -18,10 +18,7 @@
 //! as 2^-126. Products add exponents, so a "large" exponent of a zero product can
 //! cut other terms: that is the model, and what it was validated with.
 
-use crate::convert::exact::{
-    decode, encode, Cvt, Format, Round, Special, Value, BF16, E2M1, E2M3, E3M2, E4M3, E5M2, F16,
-    F32, TF32,
-};
+use crate::convert::exact::{decode, encode, Cvt, Format, Round, Special, Value, BF16, E2M1, E2M3, E3M2, E4M3, E5M2, F16, F32, TF32};
 
 /// Element types of A and B.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -143,19 +140,11 @@ impl Rule {
     pub fn wgmma(elem: Elem) -> Rule {
         let fp8 = elem.container_bits() == 8;
         let (frac_bits, out_bits) = if fp8 { (13, 13) } else { (25, 23) };
-        Rule {
-            frac_bits,
-            split_k: false,
-            out_bits,
-        }
+        Rule { frac_bits, split_k: false, out_bits }
     }
 
     /// The rule of `tcgen05.mma` kinds f16, tf32, f8f6f4 and mxf8f6f4.
-    pub const TCGEN05: Rule = Rule {
-        frac_bits: 25,
-        split_k: false,
-        out_bits: 23,
-    };
+    pub const TCGEN05: Rule = Rule { frac_bits: 25, split_k: false, out_bits: 23 };
 }
 
 /// Decodes one element. `bits` holds the container, value bits lowest (a TF32 operand
@@ -164,24 +153,12 @@ pub fn decode_elem(elem: Elem, bits: u32) -> Num {
     let bits = if elem == Elem::Tf32 { bits >> 13 } else { bits };
     let f = elem.format();
     match decode(bits as u64, f) {
-        Value::Nan => Num {
-            sig: 0,
-            exp: SPECIAL,
-        },
-        Value::Inf(neg) => Num {
-            sig: if neg { -1 } else { 1 },
-            exp: SPECIAL,
-        },
-        Value::Finite { mag: 0, .. } => Num {
-            sig: 0,
-            exp: ZERO_EXP,
-        },
+        Value::Nan => Num { sig: 0, exp: SPECIAL },
+        Value::Inf(neg) => Num { sig: if neg { -1 } else { 1 }, exp: SPECIAL },
+        Value::Finite { mag: 0, .. } => Num { sig: 0, exp: ZERO_EXP },
         Value::Finite { neg, mag, exp } => {
             let sig = mag as i32;
-            Num {
-                sig: if neg { -sig } else { sig },
-                exp: exp + f.man_bits as i32,
-            }
+            Num { sig: if neg { -sig } else { sig }, exp: exp + f.man_bits as i32 }
         }
     }
 }
@@ -223,32 +200,18 @@ impl Term {
 fn accumulator(c: u32, acc: Acc) -> Result<Term, Value> {
     let format = if acc == Acc::F32 { &F32 } else { &F16 };
     match decode(c as u64, format) {
-        Value::Finite { mag: 0, .. } => Ok(Term {
-            mant: 0,
-            frac: 0,
-            exp: ZERO_EXP,
-        }),
+        Value::Finite { mag: 0, .. } => Ok(Term { mant: 0, frac: 0, exp: ZERO_EXP }),
         Value::Finite { neg, mag, exp } => {
             let mant = if neg { -(mag as i64) } else { mag as i64 };
             let frac = format.man_bits as i32;
-            Ok(Term {
-                mant,
-                frac,
-                exp: exp + frac,
-            })
+            Ok(Term { mant, frac, exp: exp + frac })
         }
         special => Err(special),
     }
 }
 
 /// f32 that keeps 13 mantissa bits, as FP8 units before Blackwell return it.
-const F32_E8M13: Format = Format {
-    exp_bits: 8,
-    man_bits: 13,
-    bias: 127,
-    special: Special::Ieee,
-    nan: 0,
-};
+const F32_E8M13: Format = Format { exp_bits: 8, man_bits: 13, bias: 127, special: Special::Ieee, nan: 0 };
 
 /// `sum * 2^exp` in the accumulator type: truncated for f32, nearest even for f16.
 /// A sum past the range becomes infinite; one that vanishes becomes +0 whatever its
@@ -257,11 +220,7 @@ fn pack(sum: i64, exp: i32, acc: Acc, out_bits: u32) -> u32 {
     if sum == 0 {
         return 0;
     }
-    let value = Value::Finite {
-        neg: sum < 0,
-        mag: sum.unsigned_abs(),
-        exp,
-    };
+    let value = Value::Finite { neg: sum < 0, mag: sum.unsigned_abs(), exp };
     let (format, round, shift) = match (acc, out_bits) {
         (Acc::F16, _) => (&F16, Round::Rn, 0),
         (Acc::F32, 13) => (&F32_E8M13, Round::Rz, 10),
@@ -271,8 +230,7 @@ fn pack(sum: i64, exp: i32, acc: Acc, out_bits: u32) -> u32 {
     if r << shift & if acc == Acc::F16 { 0x7FFF } else { 0x7FFF_FFFF } == 0 {
         return 0;
     }
-    let overflowed =
-        round == Round::Rz && 64 - sum.unsigned_abs().leading_zeros() as i32 + exp > 128;
+    let overflowed = round == Round::Rz && 64 - sum.unsigned_abs().leading_zeros() as i32 + exp > 128;
     if overflowed {
         return (r << shift) & 0x8000_0000 | 0x7F80_0000;
     }
@@ -330,10 +288,7 @@ pub fn dot_add(ta: Elem, a: &[Num], tb: Elem, b: &[Num], c: u32, acc: Acc, rule:
     assert_eq!(a.len(), b.len());
     if rule.split_k {
         let half = a.len() / 2;
-        let once = Rule {
-            split_k: false,
-            ..*rule
-        };
+        let once = Rule { split_k: false, ..*rule };
         let first = dot_add(ta, &a[..half], tb, &b[..half], c, acc, &once);
         return dot_add(ta, &a[half..], tb, &b[half..], first, acc, &once);
     }
@@ -347,15 +302,7 @@ pub fn scaled_dot_add(ta: Elem, a: &[Num], tb: Elem, b: &[Num], sa: u8, sb: u8, 
         return nan(Acc::F32);
     }
     let scale = sa as i32 + sb as i32 - 254;
-    fused(
-        frac(ta) + frac(tb),
-        a,
-        b,
-        scale,
-        c,
-        Acc::F32,
-        &Rule::TCGEN05,
-    )
+    fused(frac(ta) + frac(tb), a, b, scale, c, Acc::F32, &Rule::TCGEN05)
 }
 
 fn fused(frac: i32, a: &[Num], b: &[Num], scale: i32, c: u32, acc: Acc, rule: &Rule) -> u32 {
@@ -372,12 +319,7 @@ fn fused(frac: i32, a: &[Num], b: &[Num], scale: i32, c: u32, acc: Acc, rule: &R
     let mut sum = c_term.aligned(max_exp, rule.frac_bits);
     for (x, y) in a.iter().zip(b) {
         let mant = x.sig as i64 * y.sig as i64;
-        sum += Term {
-            mant,
-            frac,
-            exp: x.exp + y.exp + scale,
-        }
-        .aligned(max_exp, rule.frac_bits);
+        sum += Term { mant, frac, exp: x.exp + y.exp + scale }.aligned(max_exp, rule.frac_bits);
     }
     pack(sum, max_exp - rule.frac_bits, acc, rule.out_bits)
 }
@@ -394,30 +336,14 @@ impl Scale {
     /// Decodes a scale byte. The sign bit of UE4M3 is ignored.
     pub fn decode(kind: ScaleType, byte: u8) -> Scale {
         match kind {
-            ScaleType::Ue8m0 => Scale {
-                sig: 8,
-                exp: byte as i32 - 127,
-                nan: byte == 0xFF,
-            },
+            ScaleType::Ue8m0 => Scale { sig: 8, exp: byte as i32 - 127, nan: byte == 0xFF },
             ScaleType::Ue4m3 => {
                 let (e, m) = ((byte >> 3 & 15) as i32, (byte & 7) as i32);
                 let nan = byte & 0x7F == 0x7F;
                 match (e, m) {
-                    (0, 0) => Scale {
-                        sig: 0,
-                        exp: ZERO_EXP,
-                        nan,
-                    },
-                    (0, _) => Scale {
-                        sig: m,
-                        exp: -6,
-                        nan,
-                    },
-                    _ => Scale {
-                        sig: 8 + m,
-                        exp: e - 7,
-                        nan,
-                    },
+                    (0, 0) => Scale { sig: 0, exp: ZERO_EXP, nan },
+                    (0, _) => Scale { sig: m, exp: -6, nan },
+                    _ => Scale { sig: 8 + m, exp: e - 7, nan },
                 }
             }
         }
@@ -456,51 +382,22 @@ pub fn block_scaled_dot_add(a: &[i8], b: &[i8], sa: &[Scale], sb: &[Scale], c: u
     let mut sum = c_term.aligned(max_exp, BLOCK_SCALED_FRAC_BITS);
     for g in 0..groups {
         let (x, y) = (sa[g / per_scale], sb[g / per_scale]);
-        let dot: i32 = a[16 * g..16 * g + 16]
-            .iter()
-            .zip(&b[16 * g..16 * g + 16])
-            .map(|(&p, &q)| p as i32 * q as i32)
-            .sum();
+        let dot: i32 = a[16 * g..16 * g + 16].iter().zip(&b[16 * g..16 * g + 16]).map(|(&p, &q)| p as i32 * q as i32).sum();
         // Quarters times eighths times eighths: 8 fractional bits.
         let mant = dot as i64 * x.sig as i64 * y.sig as i64;
-        sum += Term {
-            mant,
-            frac: 8,
-            exp: x.exp + y.exp,
-        }
-        .aligned(max_exp, BLOCK_SCALED_FRAC_BITS);
+        sum += Term { mant, frac: 8, exp: x.exp + y.exp }.aligned(max_exp, BLOCK_SCALED_FRAC_BITS);
     }
     pack(sum, max_exp - BLOCK_SCALED_FRAC_BITS, Acc::F32, 23)
 }
 
 /// Packed E2M1 bytes (low nibble first) to halves.
 pub fn unpack_e2m1(packed: &[u8]) -> Vec<i8> {
-    packed
-        .iter()
-        .flat_map(|&x| [E2M1_HALVES[x as usize & 15], E2M1_HALVES[x as usize >> 4]])
-        .collect()
+    packed.iter().flat_map(|&x| [E2M1_HALVES[x as usize & 15], E2M1_HALVES[x as usize >> 4]]).collect()
 }
 
 /// One hardware step of one output element from bytes as they lie in memory; see the
 /// module documentation of [`crate::mma`] for how a whole GEMM chains it.
-pub fn hardware_gemm_step(
-    a: &[u8],
-    b: &[u8],
-    sa: &[u8],
-    sb: &[u8],
-    scale_type: ScaleType,
-    acc: u32,
-) -> u32 {
-    let scales = |s: &[u8]| {
-        s.iter()
-            .map(|&x| Scale::decode(scale_type, x))
-            .collect::<Vec<_>>()
-    };
-    block_scaled_dot_add(
-        &unpack_e2m1(a),
-        &unpack_e2m1(b),
-        &scales(sa),
-        &scales(sb),
-        acc,
-    )
+pub fn hardware_gemm_step(a: &[u8], b: &[u8], sa: &[u8], sb: &[u8], scale_type: ScaleType, acc: u32) -> u32 {
+    let scales = |s: &[u8]| s.iter().map(|&x| Scale::decode(scale_type, x)).collect::<Vec<_>>();
+    block_scaled_dot_add(&unpack_e2m1(a), &unpack_e2m1(b), &scales(sa), &scales(sb), acc)
 }

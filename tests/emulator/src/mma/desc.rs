@@ -95,38 +95,24 @@ impl MatrixDesc {
         let fail = |why: String| Err(format!("descriptor of {what} {desc:#018x}: {why}"));
         for (lo, n) in [(14, 2), (30, 2)] {
             if bits(lo, n) != 0 {
-                return fail(format!(
-                    "reserved bits {}:{lo} are {:#x}",
-                    lo + n - 1,
-                    bits(lo, n)
-                ));
+                return fail(format!("reserved bits {}:{lo} are {:#x}", lo + n - 1, bits(lo, n)));
             }
         }
         let swizzle = match family {
             Family::Wgmma => {
                 for (lo, n) in [(46, 3), (52, 10)] {
                     if bits(lo, n) != 0 {
-                        return fail(format!(
-                            "reserved bits {}:{lo} are {:#x}",
-                            lo + n - 1,
-                            bits(lo, n)
-                        ));
+                        return fail(format!("reserved bits {}:{lo} are {:#x}", lo + n - 1, bits(lo, n)));
                     }
                 }
                 [Swizzle::None, Swizzle::B128, Swizzle::B64, Swizzle::B32][bits(62, 2) as usize]
             }
             Family::Tcgen05 => {
                 if bits(46, 3) != 1 {
-                    return fail(format!(
-                        "bits 48:46 must be 0b001, are {:#05b}",
-                        bits(46, 3)
-                    ));
+                    return fail(format!("bits 48:46 must be 0b001, are {:#05b}", bits(46, 3)));
                 }
                 if bits(52, 1) != 0 {
-                    return fail(
-                        "bit 52 (absolute leading offset) needs a K = 96 instruction of sm_103a"
-                            .into(),
-                    );
+                    return fail("bit 52 (absolute leading offset) needs a K = 96 instruction of sm_103a".into());
                 }
                 if bits(53, 8) != 0 {
                     return fail(format!("reserved bits 60:53 are {:#x}", bits(53, 8)));
@@ -136,11 +122,7 @@ impl MatrixDesc {
                     2 => Swizzle::B128,
                     4 => Swizzle::B64,
                     6 => Swizzle::B32,
-                    1 => {
-                        return fail(
-                            "128-byte swizzle with 32-byte atoms (mode 1) is not modelled".into(),
-                        )
-                    }
+                    1 => return fail("128-byte swizzle with 32-byte atoms (mode 1) is not modelled".into()),
                     other => return fail(format!("swizzle mode {other} does not exist")),
                 }
             }
@@ -148,9 +130,7 @@ impl MatrixDesc {
         let start = bits(0, 14) << 4;
         let base_offset = bits(49, 3);
         if base_offset != 0 {
-            return fail(format!(
-                "base offset {base_offset}: only tiles aligned to the swizzle pattern (base offset 0) are modelled"
-            ));
+            return fail(format!("base offset {base_offset}: only tiles aligned to the swizzle pattern (base offset 0) are modelled"));
         }
         let phase = start >> 7 & swizzle.phase_mask();
         if phase != 0 {
@@ -159,12 +139,7 @@ impl MatrixDesc {
                 swizzle.pattern_bytes()
             ));
         }
-        Ok(MatrixDesc {
-            start,
-            lbo: bits(16, 14) << 4,
-            sbo: bits(32, 14) << 4,
-            swizzle,
-        })
+        Ok(MatrixDesc { start, lbo: bits(16, 14) << 4, sbo: bits(32, 14) << 4, swizzle })
     }
 
     /// A stride that separates groups must keep the pattern's phase and not be zero.
@@ -209,11 +184,7 @@ impl MatrixDesc {
             let i = (first + i) as u32;
             let base = self.start + i / 8 * self.sbo + i % 8 * w;
             for (c, chunk) in row.chunks_exact_mut(16).enumerate() {
-                let step = if self.swizzle == Swizzle::None {
-                    self.lbo
-                } else {
-                    16
-                };
+                let step = if self.swizzle == Swizzle::None { self.lbo } else { 16 };
                 let addr = self.swizzle.apply(base + c as u32 * step);
                 smem.read(addr, chunk).map_err(|e| format!("{what}: {e}"))?;
             }
@@ -238,22 +209,11 @@ impl MatrixDesc {
         let width = (w / 16) as usize;
         let swizzled = self.swizzle != Swizzle::None;
         if !self.start.is_multiple_of(w) {
-            return Err(format!(
-                "descriptor of {what}: an MN-major start address {:#x} must be a multiple of {w} bytes",
-                self.start
-            ));
+            return Err(format!("descriptor of {what}: an MN-major start address {:#x} must be a multiple of {w} bytes", self.start));
         }
         let chunks = first / per..(first + count).div_ceil(per);
-        let (outer_mn, outer_k) = if swizzled {
-            (self.lbo, self.sbo)
-        } else {
-            (self.sbo, self.lbo)
-        };
-        let (mn_name, k_name) = if swizzled {
-            ("leading offset", "stride offset")
-        } else {
-            ("stride offset", "leading offset")
-        };
+        let (outer_mn, outer_k) = if swizzled { (self.lbo, self.sbo) } else { (self.sbo, self.lbo) };
+        let (mn_name, k_name) = if swizzled { ("leading offset", "stride offset") } else { ("stride offset", "leading offset") };
         if chunks.end > width {
             self.check_stride(mn_name, outer_mn, what)?;
         }
@@ -264,13 +224,9 @@ impl MatrixDesc {
         let mut chunk = [0; 16];
         for k in 0..depth {
             for m in chunks.clone() {
-                let linear = self.start
-                    + (m / width) as u32 * outer_mn
-                    + (m % width) as u32 * 16
-                    + (k % 8) as u32 * w
-                    + (k / 8) as u32 * outer_k;
-                smem.read(self.swizzle.apply(linear), &mut chunk)
-                    .map_err(|e| format!("{what}: {e}"))?;
+                let linear =
+                    self.start + (m / width) as u32 * outer_mn + (m % width) as u32 * 16 + (k % 8) as u32 * w + (k / 8) as u32 * outer_k;
+                smem.read(self.swizzle.apply(linear), &mut chunk).map_err(|e| format!("{what}: {e}"))?;
                 for (e, value) in chunk.chunks_exact(bytes).enumerate() {
                     let i = m * per + e - first;
                     if i < count {
@@ -303,6 +259,5 @@ impl MatrixDesc {
 
 /// Little-endian elements of `bytes` bytes.
 pub fn elements(data: &[u8], bytes: usize) -> impl Iterator<Item = u32> + '_ {
-    data.chunks_exact(bytes)
-        .map(|c| c.iter().rev().fold(0, |w, &b| w << 8 | b as u32))
+    data.chunks_exact(bytes).map(|c| c.iter().rev().fold(0, |w, &b| w << 8 | b as u32))
 }

@@ -20,11 +20,7 @@ fn elem(name: &str) -> Elem {
 fn rows(field: &str, digits: usize) -> Vec<Vec<u32>> {
     field
         .split(',')
-        .map(|row| {
-            (0..row.len() / digits)
-                .map(|i| u32::from_str_radix(&row[i * digits..][..digits], 16).unwrap())
-                .collect()
-        })
+        .map(|row| (0..row.len() / digits).map(|i| u32::from_str_radix(&row[i * digits..][..digits], 16).unwrap()).collect())
         .collect()
 }
 
@@ -41,11 +37,7 @@ fn evaluator(line: &[&str]) -> (Eval, usize) {
         "mxf4" | "mxf4nvf4" => {
             let (a, b) = (rows(line[1], 2), rows(line[2], 2));
             let (sa, sb) = (rows(line[3], 2), rows(line[4], 2));
-            let kind = if name[3] == "ue4m3" {
-                ScaleType::Ue4m3
-            } else {
-                ScaleType::Ue8m0
-            };
+            let kind = if name[3] == "ue4m3" { ScaleType::Ue4m3 } else { ScaleType::Ue8m0 };
             let per = if name[2] == "block16" { 4 } else { 2 };
             assert!(sa.iter().chain(&sb).all(|s| s.len() == per));
             let f = move |i: usize, j: usize, c: u32| {
@@ -66,16 +58,10 @@ fn evaluator(line: &[&str]) -> (Eval, usize) {
             (Box::new(f), 8)
         }
         _ => {
-            let sm = name[1]
-                .strip_prefix("sm")
-                .map(|s| s.parse::<u32>().unwrap());
+            let sm = name[1].strip_prefix("sm").map(|s| s.parse::<u32>().unwrap());
             let types = if sm.is_some() { &name[2..] } else { &name[1..] };
             let (ta, tb) = (elem(types[1]), elem(types[2]));
-            let acc = if types[0] == "f16" {
-                Acc::F16
-            } else {
-                Acc::F32
-            };
+            let acc = if types[0] == "f16" { Acc::F16 } else { Acc::F32 };
             let digits = ta.container_bits() / 4;
             let (a, b) = (rows(line[1], digits), rows(line[2], digits));
             let rule = match (name[0], sm) {
@@ -105,44 +91,22 @@ fn every_vector_of_the_public_model_is_met_bit_for_bit() {
             for (j, &want) in row.iter().enumerate() {
                 let got = f(i, j, c[i][j]);
                 if got != want {
-                    wrong.push(format!(
-                        "{} [{i}][{j}]: c {:x} want {want:x} got {got:x}",
-                        fields[0], c[i][j]
-                    ));
+                    wrong.push(format!("{} [{i}][{j}]: c {:x} want {want:x} got {got:x}", fields[0], c[i][j]));
                 }
-                *(if fields[3].is_empty() {
-                    &mut dense
-                } else {
-                    &mut block_scaled
-                }) += 1;
+                *(if fields[3].is_empty() { &mut dense } else { &mut block_scaled }) += 1;
                 nans += (want == 0x7FFF_FFFF) as u32;
                 infs += (want & 0x7FFF_FFFF == 0x7F80_0000) as u32;
             }
         }
     }
-    assert!(
-        wrong.is_empty(),
-        "{} wrong, first: {:#?}",
-        wrong.len(),
-        &wrong[..wrong.len().min(8)]
-    );
-    assert!(
-        block_scaled >= 2000 && dense >= 2000,
-        "{block_scaled} block-scaled, {dense} dense"
-    );
-    assert!(
-        nans > 20 && infs > 20,
-        "{nans} NaN and {infs} infinite results"
-    );
+    assert!(wrong.is_empty(), "{} wrong, first: {:#?}", wrong.len(), &wrong[..wrong.len().min(8)]);
+    assert!(block_scaled >= 2000 && dense >= 2000, "{block_scaled} block-scaled, {dense} dense");
+    assert!(nans > 20 && infs > 20, "{nans} NaN and {infs} infinite results");
 }
 
 #[test]
 fn contract_vectors() {
-    let codes = |s: &str| -> Vec<i8> {
-        s.chars()
-            .map(|c| E2M1_HALVES[c.to_digit(16).unwrap() as usize])
-            .collect()
-    };
+    let codes = |s: &str| -> Vec<i8> { s.chars().map(|c| E2M1_HALVES[c.to_digit(16).unwrap() as usize]).collect() };
     for (a, b, sa, sb, c, d) in [
         (
             "4ee5cbd332e816a796546bbd6ce8c5350c456507ec4179aabfc139d87df841a5",
@@ -170,10 +134,7 @@ fn contract_vectors() {
         ),
     ] {
         let s = |x: [u8; 4]| x.map(|v| Scale::decode(ScaleType::Ue4m3, v));
-        assert_eq!(
-            block_scaled_dot_add(&codes(a), &codes(b), &s(sa), &s(sb), c),
-            d
-        );
+        assert_eq!(block_scaled_dot_add(&codes(a), &codes(b), &s(sa), &s(sb), c), d);
     }
 }
 
@@ -195,10 +156,7 @@ fn hopper_keeps_25_bits_and_truncates() {
     }
     let (a, b) = (vec![num(1.5 * 2f32.powi(-24))], vec![num(1.0)]);
     let one = 1f32.to_bits();
-    assert_eq!(
-        dot_add(Elem::Bf16, &a, Elem::Bf16, &b, one, Acc::F32, &rule),
-        one
-    );
+    assert_eq!(dot_add(Elem::Bf16, &a, Elem::Bf16, &b, one, Acc::F32, &rule), one);
 }
 
 #[test]
@@ -207,23 +165,11 @@ fn infinite_accumulators_stay_and_overflow_becomes_infinite() {
     let (a, b) = ([12i8; 64], [12i8; 64]);
     let minus = [-12i8; 64];
     assert_eq!(block_scaled_dot_add(&a, &b, &scale, &scale, 0), 0x7F80_0000);
-    assert_eq!(
-        block_scaled_dot_add(&minus, &b, &scale, &scale, 0),
-        0xFF80_0000
-    );
+    assert_eq!(block_scaled_dot_add(&minus, &b, &scale, &scale, 0), 0xFF80_0000);
     let unit = [Scale::decode(ScaleType::Ue8m0, 127); 2];
-    assert_eq!(
-        block_scaled_dot_add(&minus, &b, &unit, &unit, 0x7F80_0000),
-        0x7F80_0000
-    );
-    assert_eq!(
-        block_scaled_dot_add(&a, &b, &unit, &unit, 0xFF80_0000),
-        0xFF80_0000
-    );
+    assert_eq!(block_scaled_dot_add(&minus, &b, &unit, &unit, 0x7F80_0000), 0x7F80_0000);
+    assert_eq!(block_scaled_dot_add(&a, &b, &unit, &unit, 0xFF80_0000), 0xFF80_0000);
     // Sums that cancel are +0, also from -0 alone.
     let zero = [0i8; 64];
-    assert_eq!(
-        block_scaled_dot_add(&zero, &b, &unit, &unit, 0x8000_0000),
-        0
-    );
+    assert_eq!(block_scaled_dot_add(&zero, &b, &unit, &unit, 0x8000_0000), 0);
 }

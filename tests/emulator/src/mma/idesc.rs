@@ -102,11 +102,7 @@ impl Fields {
     }
 
     fn fail<T>(&self, why: String) -> Result<T, String> {
-        Err(format!(
-            "instruction descriptor {:#010x} of {}: {why}",
-            self.word,
-            self.kind.name()
-        ))
+        Err(format!("instruction descriptor {:#010x} of {}: {why}", self.word, self.kind.name()))
     }
 
     fn zero(&self, ranges: &[(u32, u32)]) -> Result<(), String> {
@@ -128,9 +124,7 @@ impl Fields {
         match code {
             0 => Ok(Elem::E4m3),
             1 => Ok(Elem::E5m2),
-            3..=5 => self.fail(format!(
-                "type {code} of {side} (6 or 4 bits in padded 16-byte groups) is not modelled"
-            )),
+            3..=5 => self.fail(format!("type {code} of {side} (6 or 4 bits in padded 16-byte groups) is not modelled")),
             _ => self.fail(format!("type {code} of {side} does not exist")),
         }
     }
@@ -144,11 +138,7 @@ impl InstrDesc {
             return f.fail("sparsity (bit 2) is not modelled".into());
         }
         f.zero(&[(0, 2)])?;
-        let m = if kind.scales() == 0 {
-            f.get(24, 5) << 4
-        } else {
-            f.get(27, 2) << 7
-        } as usize;
+        let m = if kind.scales() == 0 { f.get(24, 5) << 4 } else { f.get(27, 2) << 7 } as usize;
         let n = (f.get(17, 6) << 3) as usize;
         let major = |bit| {
             if f.get(bit, 1) == 1 {
@@ -223,11 +213,7 @@ impl InstrDesc {
         f.zero(&[(3, 1), (6, 1), (24, 3)])?;
         d.sfb_id = f.get(4, 2);
         d.sfa_id = f.get(29, 2);
-        d.scale = if f.get(23, 1) == 1 {
-            ScaleType::Ue8m0
-        } else {
-            ScaleType::Ue4m3
-        };
+        d.scale = if f.get(23, 1) == 1 { ScaleType::Ue8m0 } else { ScaleType::Ue4m3 };
         if f.kind.packed_fp4() {
             f.zero(&[(12, 1)])?;
             if f.get(31, 1) != 0 {
@@ -268,20 +254,14 @@ impl InstrDesc {
             _ => &[128, 256],
         };
         if !ms.contains(&d.m) {
-            return f.fail(format!(
-                "M of {} with cta_group::{cta_group} must be one of {ms:?}",
-                d.m
-            ));
+            return f.fail(format!("M of {} with cta_group::{cta_group} must be one of {ms:?}", d.m));
         }
         let step = match (cta_group, scaled, d.m) {
             (1, true, _) | (1, false, 64) => 8,
             _ => 16,
         };
         if d.n < step || d.n > 256 || !d.n.is_multiple_of(step) {
-            return f.fail(format!(
-                "N of {} with M of {} and cta_group::{cta_group} must be a multiple of {step} up to 256",
-                d.n, d.m
-            ));
+            return f.fail(format!("N of {} with M of {} and cta_group::{cta_group} must be a multiple of {step} up to 256", d.n, d.m));
         }
         Ok(())
     }

@@ -72,11 +72,7 @@ impl SharedMemory for [u8] {
     fn read(&self, addr: u32, out: &mut [u8]) -> Result<(), String> {
         let start = addr as usize;
         let source = self.get(start..start + out.len()).ok_or_else(|| {
-            format!(
-                "shared memory read of {} bytes at {addr:#x} is outside the {:#x} bytes of the CTA",
-                out.len(),
-                self.len()
-            )
+            format!("shared memory read of {} bytes at {addr:#x} is outside the {:#x} bytes of the CTA", out.len(), self.len())
         })?;
         out.copy_from_slice(source);
         Ok(())

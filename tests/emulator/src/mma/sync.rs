@@ -6,10 +6,7 @@
 //! B, in register j, column g at the same k; of C and D, rows g and g+8 at columns
 //! 2t and 2t+1 (an f16 accumulator packs the two columns in one register).
 
-use super::arith::{
-    block_scaled_dot_add, decode_elem, dot_add, scaled_dot_add, Acc, Elem, Num, Rule, Scale,
-    ScaleType, E2M1_HALVES,
-};
+use super::arith::{block_scaled_dot_add, decode_elem, dot_add, scaled_dot_add, Acc, Elem, Num, Rule, Scale, ScaleType, E2M1_HALVES};
 use crate::convert::exact::{decode, encode, Cvt, Value, F16};
 
 /// Lanes of a warp.
@@ -41,11 +38,7 @@ pub struct MmaSync {
 pub(super) fn gather(regs: &[Reg], rows: usize, k: usize, bits: usize) -> Vec<Vec<u32>> {
     let per = 32 / bits;
     let halves = rows.div_ceil(8);
-    let mask = if bits == 32 {
-        u32::MAX
-    } else {
-        (1 << bits) - 1
-    };
+    let mask = if bits == 32 { u32::MAX } else { (1 << bits) - 1 };
     let mut out = vec![vec![0; k]; rows];
     for (r, reg) in regs.iter().enumerate() {
         let (j, upper) = (r / halves, r % halves);
@@ -93,9 +86,7 @@ fn expect(what: &str, got: usize, want: usize) -> Result<(), String> {
     if got == want {
         Ok(())
     } else {
-        Err(format!(
-            "mma.sync: {what} takes {want} registers, got {got}"
-        ))
+        Err(format!("mma.sync: {what} takes {want} registers, got {got}"))
     }
 }
 
@@ -109,9 +100,7 @@ pub fn container_value(elem: Elem, byte: u32, f8f6f4: bool) -> u32 {
 }
 
 fn nums(elem: Elem, row: &[u32], f8f6f4: bool) -> Vec<Num> {
-    row.iter()
-        .map(|&x| decode_elem(elem, container_value(elem, x, f8f6f4)))
-        .collect()
+    row.iter().map(|&x| decode_elem(elem, container_value(elem, x, f8f6f4))).collect()
 }
 
 /// D = A * B + C for one warp. `a` has m/8 * k*bits/128 registers, `b` half of those
@@ -119,39 +108,23 @@ fn nums(elem: Elem, row: &[u32], f8f6f4: bool) -> Vec<Num> {
 pub fn mma_sync(op: &MmaSync, a: &[Reg], b: &[Reg], c: &[Reg]) -> Result<Vec<Reg>, String> {
     let bits = op.a.container_bits();
     if bits != op.b.container_bits() {
-        return Err(format!(
-            "mma.sync: A is {:?} and B is {:?}, of another width",
-            op.a, op.b
-        ));
+        return Err(format!("mma.sync: A is {:?} and B is {:?}, of another width", op.a, op.b));
     }
     let span = 128 / bits;
     if op.m != 16 || !op.k.is_multiple_of(span) || op.k < span || op.k / span > 2 {
-        return Err(format!(
-            "mma.sync: no shape m{}n8k{} for {:?}",
-            op.m, op.k, op.a
-        ));
+        return Err(format!("mma.sync: no shape m{}n8k{} for {:?}", op.m, op.k, op.a));
     }
     expect("A", a.len(), op.m / 8 * op.k / span)?;
     expect("B", b.len(), op.k / span)?;
     expect("C", c.len(), if op.acc == Acc::F32 { 4 } else { 2 })?;
-    let rows: Vec<_> = gather(a, op.m, op.k, bits)
-        .iter()
-        .map(|r| nums(op.a, r, op.f8f6f4))
-        .collect();
-    let columns: Vec<_> = gather(b, 8, op.k, bits)
-        .iter()
-        .map(|r| nums(op.b, r, op.f8f6f4))
-        .collect();
+    let rows: Vec<_> = gather(a, op.m, op.k, bits).iter().map(|r| nums(op.a, r, op.f8f6f4)).collect();
+    let columns: Vec<_> = gather(b, 8, op.k, bits).iter().map(|r| nums(op.b, r, op.f8f6f4)).collect();
     let mut values = gather_acc(c, op.m, op.acc);
     let through_f16 = bits == 8 && !op.f8f6f4 && (90..120).contains(&op.sm);
     let rule = Rule::mma_sync(op.sm, op.a, op.k);
     for (row, x) in values.iter_mut().zip(&rows) {
         for (value, y) in row.iter_mut().zip(&columns) {
-            *value = if through_f16 {
-                fp8_through_f16(op, x, y, *value)
-            } else {
-                dot_add(op.a, x, op.b, y, *value, op.acc, &rule)
-            };
+            *value = if through_f16 { fp8_through_f16(op, x, y, *value) } else { dot_add(op.a, x, op.b, y, *value, op.acc, &rule) };
         }
     }
     Ok(scatter_acc(&values, op.acc))
@@ -168,30 +141,16 @@ fn fp8_through_f16(op: &MmaSync, a: &[Num], b: &[Num], c: u32) -> u32 {
             return *x;
         }
         let shift = 10 - elem.format().man_bits as i32;
-        let value = Value::Finite {
-            neg: x.sig < 0,
-            mag: (x.sig.unsigned_abs() as u64) << shift,
-            exp: x.exp - 10,
-        };
+        let value = Value::Finite { neg: x.sig < 0, mag: (x.sig.unsigned_abs() as u64) << shift, exp: x.exp - 10 };
         decode_elem(Elem::F16, encode(value, &F16, &Cvt::RN) as u32)
     };
     let rule = Rule::mma_sync(op.sm, Elem::F16, op.k / 2);
     let mut d = 0;
     for pair in 0..2 {
         let half = |elem: Elem, x: &[Num]| -> Vec<Num> {
-            x.chunks(4)
-                .flat_map(|w| [widen(elem, &w[2 * pair]), widen(elem, &w[2 * pair + 1])])
-                .collect()
+            x.chunks(4).flat_map(|w| [widen(elem, &w[2 * pair]), widen(elem, &w[2 * pair + 1])]).collect()
         };
-        d = dot_add(
-            Elem::F16,
-            &half(op.a, a),
-            Elem::F16,
-            &half(op.b, b),
-            d,
-            op.acc,
-            &rule,
-        );
+        d = dot_add(Elem::F16, &half(op.a, a), Elem::F16, &half(op.b, b), d, op.acc, &rule);
     }
     match op.acc {
         Acc::F32 => {
@@ -223,11 +182,7 @@ fn add_f16(x: u32, y: u32) -> u32 {
         (p, q) => {
             let ((p, pn), (q, qn)) = (fixed(p).unwrap(), fixed(q).unwrap());
             let neg = if p + q == 0 { pn && qn } else { p + q < 0 };
-            let value = Value::Finite {
-                neg,
-                mag: (p + q).unsigned_abs(),
-                exp: -24,
-            };
+            let value = Value::Finite { neg, mag: (p + q).unsigned_abs(), exp: -24 };
             encode(value, &F16, &Cvt::RN) as u32
         }
     }
@@ -263,17 +218,9 @@ pub fn mma_sync_int(
     let mut values = gather_acc(c, m, Acc::F32);
     for (row, x) in values.iter_mut().zip(&rows) {
         for (out, y) in row.iter_mut().zip(&columns) {
-            let dot: i64 = x
-                .iter()
-                .zip(y)
-                .map(|(&p, &q)| value(p, a_signed) * value(q, b_signed))
-                .sum();
+            let dot: i64 = x.iter().zip(y).map(|(&p, &q)| value(p, a_signed) * value(q, b_signed)).sum();
             let sum = *out as i32 as i64 + dot;
-            *out = if satfinite {
-                sum.clamp(i32::MIN as i64, i32::MAX as i64)
-            } else {
-                sum
-            } as u32;
+            *out = if satfinite { sum.clamp(i32::MIN as i64, i32::MAX as i64) } else { sum } as u32;
         }
     }
     Ok(scatter_acc(&values, Acc::F32))
@@ -317,10 +264,7 @@ fn check_selector(side: &str, sel: Selector, vec: usize, threads: u32) -> Result
         ));
     }
     if sel.thread >= threads {
-        return Err(format!(
-            "mma.sync: thread-id {} of scale {side} must be below {threads}",
-            sel.thread
-        ));
+        return Err(format!("mma.sync: thread-id {} of scale {side} must be below {threads}", sel.thread));
     }
     Ok(())
 }
@@ -341,10 +285,7 @@ pub fn mma_sync_block_scale(
     expect("B", b.len(), 2)?;
     expect("C", c.len(), 4)?;
     let vec = match *op {
-        BlockScale::Packed {
-            vec: 2,
-            scale: ScaleType::Ue4m3,
-        } => {
+        BlockScale::Packed { vec: 2, scale: ScaleType::Ue4m3 } => {
             return Err("mma.sync: scale type ue4m3 needs scale_vec::4X, not 2X".into());
         }
         BlockScale::Packed { vec, .. } => vec,
@@ -357,26 +298,15 @@ pub fn mma_sync_block_scale(
     check_selector("B", sfb_sel, vec, 4)?;
     let row_lane = |row: usize| 4 * (row % 8) + 2 * sfa_sel.thread as usize + row / 8;
     let column_lane = |column: usize| 4 * column + sfb_sel.thread as usize;
-    let bytes = |word: u32, first: u32| -> Vec<u8> {
-        (0..vec as u32)
-            .map(|i| (word >> (8 * (first + i))) as u8)
-            .collect()
-    };
+    let bytes = |word: u32, first: u32| -> Vec<u8> { (0..vec as u32).map(|i| (word >> (8 * (first + i))) as u8).collect() };
     let mut values = gather_acc(c, 16, Acc::F32);
     match *op {
         BlockScale::Packed { scale, .. } => {
             let halves = |rows: Vec<Vec<u32>>| -> Vec<Vec<i8>> {
-                rows.iter()
-                    .map(|r| r.iter().map(|&x| E2M1_HALVES[x as usize]).collect())
-                    .collect()
+                rows.iter().map(|r| r.iter().map(|&x| E2M1_HALVES[x as usize]).collect()).collect()
             };
             let (rows, columns) = (halves(gather(a, 16, 64, 4)), halves(gather(b, 8, 64, 4)));
-            let scales = |word: u32, first: u32| -> Vec<Scale> {
-                bytes(word, first)
-                    .iter()
-                    .map(|&x| Scale::decode(scale, x))
-                    .collect()
-            };
+            let scales = |word: u32, first: u32| -> Vec<Scale> { bytes(word, first).iter().map(|&x| Scale::decode(scale, x)).collect() };
             for (i, (row, x)) in values.iter_mut().zip(&rows).enumerate() {
                 let sa = scales(sfa[row_lane(i)], sfa_sel.byte);
                 for (j, (value, y)) in row.iter_mut().zip(&columns).enumerate() {
@@ -386,14 +316,8 @@ pub fn mma_sync_block_scale(
             }
         }
         BlockScale::Mx8 { a: ta, b: tb } => {
-            let rows: Vec<_> = gather(a, 16, 32, 8)
-                .iter()
-                .map(|r| nums(ta, r, true))
-                .collect();
-            let columns: Vec<_> = gather(b, 8, 32, 8)
-                .iter()
-                .map(|r| nums(tb, r, true))
-                .collect();
+            let rows: Vec<_> = gather(a, 16, 32, 8).iter().map(|r| nums(ta, r, true)).collect();
+            let columns: Vec<_> = gather(b, 8, 32, 8).iter().map(|r| nums(tb, r, true)).collect();
             for (i, (row, x)) in values.iter_mut().zip(&rows).enumerate() {
                 let sa = bytes(sfa[row_lane(i)], sfa_sel.byte)[0];
                 for (j, (value, y)) in row.iter_mut().zip(&columns).enumerate() {

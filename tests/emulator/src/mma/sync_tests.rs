@@ -48,12 +48,7 @@ const ZERO: [Reg; 4] = [[0; LANES]; 4];
 
 #[test]
 fn one_hot_lights_one_element_in_every_kind() {
-    for (elem, k) in [
-        (Elem::Bf16, 16),
-        (Elem::F16, 16),
-        (Elem::E4m3, 32),
-        (Elem::Tf32, 8),
-    ] {
+    for (elem, k) in [(Elem::Bf16, 16), (Elem::F16, 16), (Elem::E4m3, 32), (Elem::Tf32, 8)] {
         let bits = elem.container_bits();
         let one = match elem {
             Elem::Bf16 => 0x3F80,
@@ -62,38 +57,16 @@ fn one_hot_lights_one_element_in_every_kind() {
             _ => 0x3F80_0000,
         };
         for sm in [80, 89, 90, 120] {
-            let op = MmaSync {
-                m: 16,
-                k,
-                a: elem,
-                b: elem,
-                acc: Acc::F32,
-                f8f6f4: false,
-                sm,
-            };
-            for (row, column, hot) in [
-                (0, 0, 0),
-                (3, 5, k - 1),
-                (11, 2, k / 2),
-                (15, 7, 3),
-                (8, 1, 5),
-            ] {
+            let op = MmaSync { m: 16, k, a: elem, b: elem, acc: Acc::F32, f8f6f4: false, sm };
+            for (row, column, hot) in [(0, 0, 0), (3, 5, k - 1), (11, 2, k / 2), (15, 7, 3), (8, 1, 5)] {
                 for cold in [hot, (hot + 1) % k] {
                     let a = pack(bits, 16, |r, i| if (r, i) == (row, hot) { one } else { 0 });
-                    let b = pack(
-                        bits,
-                        8,
-                        |c, i| if (c, i) == (column, cold) { one } else { 0 },
-                    );
+                    let b = pack(bits, 8, |c, i| if (c, i) == (column, cold) { one } else { 0 });
                     let d = mma_sync(&op, &a, &b, &ZERO).unwrap();
                     for r in 0..16 {
                         for c in 0..8 {
                             let lit = r == row && c == column && hot == cold;
-                            assert_eq!(
-                                c_value(&d, r, c),
-                                lit as u32 as f32,
-                                "{elem:?} sm {sm} {r} {c}"
-                            );
+                            assert_eq!(c_value(&d, r, c), lit as u32 as f32, "{elem:?} sm {sm} {r} {c}");
                         }
                     }
                 }
@@ -109,32 +82,16 @@ fn block_scaled_warp_product_equals_the_step_by_step_sum() {
         seed = seed.wrapping_mul(1664525).wrapping_add(1013904223);
         seed >> 16
     };
-    let a: Vec<Vec<u32>> = (0..16)
-        .map(|_| (0..64).map(|_| next() & 15).collect())
-        .collect();
-    let b: Vec<Vec<u32>> = (0..8)
-        .map(|_| (0..64).map(|_| next() & 15).collect())
-        .collect();
-    let sa: Vec<u32> = (0..16)
-        .map(|_| 0x30303030 + (next() & 0x0F0F | (next() & 0x0F0F) << 16))
-        .collect();
-    let sb: Vec<u32> = (0..8)
-        .map(|_| 0x30303030 + (next() & 0x0F0F | (next() & 0x0F0F) << 16))
-        .collect();
+    let a: Vec<Vec<u32>> = (0..16).map(|_| (0..64).map(|_| next() & 15).collect()).collect();
+    let b: Vec<Vec<u32>> = (0..8).map(|_| (0..64).map(|_| next() & 15).collect()).collect();
+    let sa: Vec<u32> = (0..16).map(|_| 0x30303030 + (next() & 0x0F0F | (next() & 0x0F0F) << 16)).collect();
+    let sb: Vec<u32> = (0..8).map(|_| 0x30303030 + (next() & 0x0F0F | (next() & 0x0F0F) << 16)).collect();
     let (sa4, sb4) = (sa, sb);
     let regs_a = pack(4, 16, |r, k| a[r][k]);
     let regs_b = pack(4, 8, |c, k| b[c][k]);
-    for (vec, scale) in [
-        (4, ScaleType::Ue4m3),
-        (4, ScaleType::Ue8m0),
-        (2, ScaleType::Ue8m0),
-    ] {
+    for (vec, scale) in [(4, ScaleType::Ue4m3), (4, ScaleType::Ue8m0), (2, ScaleType::Ue8m0)] {
         // UE8M0 bytes near 127: products of 2^-158 would only show f32 subnormals.
-        let lift = if scale == ScaleType::Ue8m0 {
-            0x4040_4040
-        } else {
-            0
-        };
+        let lift = if scale == ScaleType::Ue8m0 { 0x4040_4040 } else { 0 };
         let sa: Vec<u32> = sa4.iter().map(|s| s + lift).collect();
         let sb: Vec<u32> = sb4.iter().map(|s| s + lift).collect();
         for byte in (0..4).step_by(vec) {
@@ -147,22 +104,9 @@ fn block_scaled_warp_product_equals_the_step_by_step_sum() {
                     sfa[4 * g + 2 * ta + 1] = sa[g + 8];
                     sfb[4 * g + tb] = sb[g];
                 }
-                let sel = |thread: usize| Selector {
-                    byte: byte as u32,
-                    thread: thread as u32,
-                };
+                let sel = |thread: usize| Selector { byte: byte as u32, thread: thread as u32 };
                 let op = BlockScale::Packed { vec, scale };
-                let d = mma_sync_block_scale(
-                    &op,
-                    &regs_a,
-                    &regs_b,
-                    &ZERO,
-                    &sfa,
-                    sel(ta),
-                    &sfb,
-                    sel(tb),
-                )
-                .unwrap();
+                let d = mma_sync_block_scale(&op, &regs_a, &regs_b, &ZERO, &sfa, sel(ta), &sfb, sel(tb)).unwrap();
                 for r in 0..16 {
                     for c in 0..8 {
                         let (mut want, mut largest) = (0f64, 1f64);
@@ -192,34 +136,17 @@ fn block_scaled_warp_product_equals_the_step_by_step_sum() {
 
 #[test]
 fn selectors_are_checked() {
-    let op = BlockScale::Packed {
-        vec: 4,
-        scale: ScaleType::Ue4m3,
-    };
-    let run = |op: &BlockScale, a: Selector, b: Selector| {
-        mma_sync_block_scale(op, &ZERO, &ZERO[..2], &ZERO, &[0; 32], a, &[0; 32], b)
-    };
+    let op = BlockScale::Packed { vec: 4, scale: ScaleType::Ue4m3 };
+    let run = |op: &BlockScale, a: Selector, b: Selector| mma_sync_block_scale(op, &ZERO, &ZERO[..2], &ZERO, &[0; 32], a, &[0; 32], b);
     let at = |byte, thread| Selector { byte, thread };
     assert!(run(&op, at(0, 0), at(0, 3)).is_ok());
-    assert!(run(&op, at(1, 0), at(0, 0))
-        .unwrap_err()
-        .contains("byte-id 1"));
-    assert!(run(&op, at(0, 2), at(0, 0))
-        .unwrap_err()
-        .contains("thread-id 2"));
-    assert!(run(&op, at(0, 0), at(0, 4))
-        .unwrap_err()
-        .contains("thread-id 4"));
-    let two = BlockScale::Packed {
-        vec: 2,
-        scale: ScaleType::Ue8m0,
-    };
+    assert!(run(&op, at(1, 0), at(0, 0)).unwrap_err().contains("byte-id 1"));
+    assert!(run(&op, at(0, 2), at(0, 0)).unwrap_err().contains("thread-id 2"));
+    assert!(run(&op, at(0, 0), at(0, 4)).unwrap_err().contains("thread-id 4"));
+    let two = BlockScale::Packed { vec: 2, scale: ScaleType::Ue8m0 };
     assert!(run(&two, at(2, 1), at(2, 0)).is_ok());
     assert!(run(&two, at(1, 0), at(0, 0)).is_err());
-    let bad = BlockScale::Packed {
-        vec: 2,
-        scale: ScaleType::Ue4m3,
-    };
+    let bad = BlockScale::Packed { vec: 2, scale: ScaleType::Ue4m3 };
     assert!(run(&bad, at(0, 0), at(0, 0)).unwrap_err().contains("ue4m3"));
 }
 
@@ -229,33 +156,16 @@ fn bf16_product_with_exact_sums_equals_f32() {
     let bf = |x: i32| f32_to_bf16((x as f32).to_bits(), &crate::convert::Cvt::RN) as u32;
     let a = |r: usize, k: usize| (r as i32 * 7 + k as i32 * 3) % 23 - 11;
     let b = |c: usize, k: usize| (c as i32 * 5 + k as i32 * 11) % 19 - 9;
-    let (ra, rb) = (
-        pack(16, 16, |r, k| bf(a(r, k))),
-        pack(16, 8, |c, k| bf(b(c, k))),
-    );
-    let c0: Vec<Reg> = (0..4)
-        .map(|r| std::array::from_fn(|l| ((r * 32 + l) as f32).to_bits()))
-        .collect();
+    let (ra, rb) = (pack(16, 16, |r, k| bf(a(r, k))), pack(16, 8, |c, k| bf(b(c, k))));
+    let c0: Vec<Reg> = (0..4).map(|r| std::array::from_fn(|l| ((r * 32 + l) as f32).to_bits())).collect();
     assert_eq!(f32::from_bits(bf16_to_f32(bf(-11) as u16)), -11.0);
     for sm in [80, 90, 100, 120] {
-        let op = MmaSync {
-            m: 16,
-            k: 16,
-            a: Elem::Bf16,
-            b: Elem::Bf16,
-            acc: Acc::F32,
-            f8f6f4: false,
-            sm,
-        };
+        let op = MmaSync { m: 16, k: 16, a: Elem::Bf16, b: Elem::Bf16, acc: Acc::F32, f8f6f4: false, sm };
         let d = mma_sync(&op, &ra, &rb, &c0).unwrap();
         for r in 0..16 {
             for c in 0..8 {
                 let dot: i32 = (0..16).map(|k| a(r, k) * b(c, k)).sum();
-                assert_eq!(
-                    c_value(&d, r, c),
-                    dot as f32 + c_value(&c0, r, c),
-                    "sm {sm} {r} {c}"
-                );
+                assert_eq!(c_value(&d, r, c), dot as f32 + c_value(&c0, r, c), "sm {sm} {r} {c}");
             }
         }
     }
@@ -269,23 +179,12 @@ fn fp8_on_hopper_adds_the_accumulator_last() {
     let b = pack(8, 8, |c, k| if c == 0 && k == 0 { 0x3C } else { 0 }); // 1.5
     let mut c = ZERO.to_vec();
     c[0][0] = (16777216f32).to_bits();
-    let op = |sm| MmaSync {
-        m: 16,
-        k: 32,
-        a: Elem::E4m3,
-        b: Elem::E4m3,
-        acc: Acc::F32,
-        f8f6f4: false,
-        sm,
-    };
+    let op = |sm| MmaSync { m: 16, k: 32, a: Elem::E4m3, b: Elem::E4m3, acc: Acc::F32, f8f6f4: false, sm };
     let d = |sm| c_value(&mma_sync(&op(sm), &a, &b, &c).unwrap(), 0, 0);
     assert_eq!(d(90), 16777218.0);
     assert_eq!(d(120), 16777216.0);
     // f16 accumulators: rounded once in the unit, once in the addition.
-    let f16 = MmaSync {
-        acc: Acc::F16,
-        ..op(90)
-    };
+    let f16 = MmaSync { acc: Acc::F16, ..op(90) };
     let mut c = vec![[0u32; 32]; 2];
     c[0][0] = 0x6800; // 2048
     let d = mma_sync(&f16, &a, &b, &c).unwrap();

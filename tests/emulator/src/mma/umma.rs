@@ -9,9 +9,7 @@
 //! With cta_group::2 rank 0 supplies the first half of A's rows and of B's columns, rank 1
 //! the other halves; each CTA holds the scales of its own rows and those of all columns.
 
-use super::arith::{
-    block_scaled_dot_add, decode_elem, dot_add, scaled_dot_add, unpack_e2m1, Acc, Num, Rule, Scale,
-};
+use super::arith::{block_scaled_dot_add, decode_elem, dot_add, scaled_dot_add, unpack_e2m1, Acc, Num, Rule, Scale};
 use super::desc::{elements, Family, Major, MatrixDesc};
 use super::idesc::{InstrDesc, Kind};
 use super::SharedMemory;
@@ -88,10 +86,7 @@ enum Line {
 pub fn umma(op: &Umma, args: &UmmaArgs, ctas: &mut [CtaMemory]) -> Result<(), String> {
     let group = op.cta_group;
     if ctas.len() != group as usize {
-        return Err(format!(
-            "tcgen05.mma.cta_group::{group} with {} CTAs",
-            ctas.len()
-        ));
+        return Err(format!("tcgen05.mma.cta_group::{group} with {} CTAs", ctas.len()));
     }
     for cta in ctas.iter_mut() {
         cta.tmem.use_group(group)?;
@@ -118,9 +113,7 @@ pub fn umma(op: &Umma, args: &UmmaArgs, ctas: &mut [CtaMemory]) -> Result<(), St
     // Gather B from all CTAs, then A and the scales of each.
     let mut b_bytes = Vec::new();
     for cta in ctas.iter() {
-        b_bytes.extend(read_smem(
-            op.kind, args.b, d.b_major, columns, cta.smem, "B",
-        )?);
+        b_bytes.extend(read_smem(op.kind, args.b, d.b_major, columns, cta.smem, "B")?);
     }
     let mut outputs = Vec::new();
     for (rank, cta) in ctas.iter().enumerate() {
@@ -129,10 +122,7 @@ pub fn umma(op: &Umma, args: &UmmaArgs, ctas: &mut [CtaMemory]) -> Result<(), St
             UmmaA::Tmem(address) => read_tmem_a(&d, group, address, rows, cta.tmem)?,
         };
         let (sa, sb) = if scaled {
-            (
-                read_sfa(args, &d, vec, rows, cta.tmem)?,
-                read_sfb(args, &d, vec, group, cta.tmem)?,
-            )
+            (read_sfa(args, &d, vec, rows, cta.tmem)?, read_sfb(args, &d, vec, group, cta.tmem)?)
         } else {
             (Vec::new(), Vec::new())
         };
@@ -149,8 +139,7 @@ pub fn umma(op: &Umma, args: &UmmaArgs, ctas: &mut [CtaMemory]) -> Result<(), St
                 let c = if args.accumulate {
                     cta.tmem.read(lane, column, "tcgen05.mma reading D")?
                 } else {
-                    cta.tmem
-                        .check(lane, 1, column, 1, "tcgen05.mma writing D")?;
+                    cta.tmem.check(lane, 1, column, 1, "tcgen05.mma writing D")?;
                     0
                 };
                 outputs.push((rank, lane, column, multiply(&d, x, y, c)));
@@ -158,9 +147,7 @@ pub fn umma(op: &Umma, args: &UmmaArgs, ctas: &mut [CtaMemory]) -> Result<(), St
         }
     }
     for (rank, lane, column, value) in outputs {
-        ctas[rank]
-            .tmem
-            .write(lane, column, value, "tcgen05.mma writing D")?;
+        ctas[rank].tmem.write(lane, column, value, "tcgen05.mma writing D")?;
     }
     Ok(())
 }
@@ -177,14 +164,7 @@ fn multiply(d: &InstrDesc, x: &Line, y: &Line, c: u32) -> u32 {
     }
 }
 
-fn read_smem(
-    kind: Kind,
-    desc: u64,
-    major: Major,
-    rows: usize,
-    smem: &dyn SharedMemory,
-    what: &str,
-) -> Result<Vec<u8>, String> {
+fn read_smem(kind: Kind, desc: u64, major: Major, rows: usize, smem: &dyn SharedMemory, what: &str) -> Result<Vec<u8>, String> {
     let desc = MatrixDesc::decode(desc, Family::Tcgen05, what)?;
     if kind.packed_fp4() {
         return desc.read_k_major(0, rows, kind.k() / 2, smem, what);
@@ -193,26 +173,16 @@ fn read_smem(
 }
 
 /// A in tensor memory: row r in D's lane of row r, 32 bytes of K in 8 columns.
-fn read_tmem_a(
-    d: &InstrDesc,
-    group: u32,
-    address: u32,
-    rows: usize,
-    tmem: &TensorMemory,
-) -> Result<Vec<u8>, String> {
+fn read_tmem_a(d: &InstrDesc, group: u32, address: u32, rows: usize, tmem: &TensorMemory) -> Result<Vec<u8>, String> {
     if group == 2 && d.m == 128 {
-        return Err(
-            "tcgen05.mma: A in tensor memory with cta_group::2 and M of 128 is not modelled".into(),
-        );
+        return Err("tcgen05.mma: A in tensor memory with cta_group::2 and M of 128 is not modelled".into());
     }
     if d.a_major == Major::Mn {
         return Err("tcgen05.mma: A in tensor memory cannot be transposed".into());
     }
     let (lane0, column0) = split(address);
     if lane0 != 0 && !(d.m == 64 && lane0 == 16) {
-        return Err(format!(
-            "tcgen05.mma: A at {address:#x} starts at lane {lane0}, not 0"
-        ));
+        return Err(format!("tcgen05.mma: A at {address:#x} starts at lane {lane0}, not 0"));
     }
     let mut out = Vec::with_capacity(rows * 32);
     for r in 0..rows {
@@ -239,15 +209,11 @@ fn read_scales(
     // CUTLASS leaves the byte index in address bits 31:30 as well.
     let address_id = address >> 30;
     if address_id != 0 && address_id != id {
-        return Err(format!(
-            "tcgen05.mma: address {address:#x} of {what} names byte {address_id}, the instruction descriptor byte {id}"
-        ));
+        return Err(format!("tcgen05.mma: address {address:#x} of {what} names byte {address_id}, the instruction descriptor byte {id}"));
     }
     let (lane0, column0) = split(address & 0x3FFF_FFFF);
     if lane0 != 0 {
-        return Err(format!(
-            "tcgen05.mma: {what} at {address:#x} start at lane {lane0}, not 0"
-        ));
+        return Err(format!("tcgen05.mma: {what} at {address:#x} start at lane {lane0}, not 0"));
     }
     let label = format!("tcgen05.mma reading {what}");
     (0..count as u32)
@@ -270,54 +236,22 @@ fn read_scales(
         .collect()
 }
 
-fn read_sfa(
-    args: &UmmaArgs,
-    d: &InstrDesc,
-    vec: usize,
-    rows: usize,
-    tmem: &TensorMemory,
-) -> Result<Vec<Vec<u8>>, String> {
-    read_scales(
-        args.sfa,
-        d.sfa_id,
-        vec,
-        rows,
-        &[0, 32, 64, 96],
-        tmem,
-        "scales of A",
-    )
+fn read_sfa(args: &UmmaArgs, d: &InstrDesc, vec: usize, rows: usize, tmem: &TensorMemory) -> Result<Vec<Vec<u8>>, String> {
+    read_scales(args.sfa, d.sfa_id, vec, rows, &[0, 32, 64, 96], tmem, "scales of A")
 }
 
-fn read_sfb(
-    args: &UmmaArgs,
-    d: &InstrDesc,
-    vec: usize,
-    group: u32,
-    tmem: &TensorMemory,
-) -> Result<Vec<Vec<u8>>, String> {
+fn read_sfb(args: &UmmaArgs, d: &InstrDesc, vec: usize, group: u32, tmem: &TensorMemory) -> Result<Vec<Vec<u8>>, String> {
     let what = "scales of B";
     if group == 2 && d.m == 128 {
         let mut all = read_scales(args.sfb, d.sfb_id, vec, d.n / 2, &[0, 32], tmem, what)?;
-        all.extend(read_scales(
-            args.sfb,
-            d.sfb_id,
-            vec,
-            d.n / 2,
-            &[64, 96],
-            tmem,
-            what,
-        )?);
+        all.extend(read_scales(args.sfb, d.sfb_id, vec, d.n / 2, &[64, 96], tmem, what)?);
         return Ok(all);
     }
     read_scales(args.sfb, d.sfb_id, vec, d.n, &[0, 32, 64, 96], tmem, what)
 }
 
 fn lines(kind: Kind, d: &InstrDesc, is_a: bool, bytes: &[u8], scales: &[Vec<u8>]) -> Vec<Line> {
-    let (elem, negate) = if is_a {
-        (d.a, d.negate_a)
-    } else {
-        (d.b, d.negate_b)
-    };
+    let (elem, negate) = if is_a { (d.a, d.negate_a) } else { (d.b, d.negate_b) };
     bytes
         .chunks_exact(32)
         .enumerate()
@@ -327,10 +261,7 @@ fn lines(kind: Kind, d: &InstrDesc, is_a: bool, bytes: &[u8], scales: &[Vec<u8>]
                 if negate {
                     halves.iter_mut().for_each(|x| *x = -*x);
                 }
-                let s = scales[i]
-                    .iter()
-                    .map(|&x| Scale::decode(d.scale, x))
-                    .collect();
+                let s = scales[i].iter().map(|&x| Scale::decode(d.scale, x)).collect();
                 return Line::Packed(halves, s);
             }
             let nums = elements(row, elem.container_bits() / 8).map(|x| {

@@ -22,11 +22,7 @@ fn mode(s: Swizzle) -> u64 {
 }
 
 fn sdesc(start: u32, lbo: u32, sbo: u32, swizzle: Swizzle) -> u64 {
-    (start >> 4) as u64
-        | ((lbo >> 4) as u64) << 16
-        | ((sbo >> 4) as u64) << 32
-        | 1 << 46
-        | mode(swizzle) << 61
+    (start >> 4) as u64 | ((lbo >> 4) as u64) << 16 | ((sbo >> 4) as u64) << 32 | 1 << 46 | mode(swizzle) << 61
 }
 
 fn idesc(m: usize, n: usize, ue8m0: bool) -> u32 {
@@ -37,10 +33,7 @@ struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u32 {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (self.0 >> 33) as u32
     }
     fn bytes(&mut self, n: usize) -> Vec<u8> {
@@ -100,34 +93,20 @@ impl Problem {
                     100 + x % 50
                 }
             };
-            (0..rows)
-                .map(|_| (0..4 * steps).map(|_| one()).collect())
-                .collect()
+            (0..rows).map(|_| (0..4 * steps).map(|_| one()).collect()).collect()
         };
         let (sa, sb) = (scales(m), scales(n));
         let mut r = Random(seed + 1);
         let a = (0..m).map(|_| r.bytes(32 * steps)).collect();
         let b = (0..n).map(|_| r.bytes(32 * steps)).collect();
-        Problem {
-            m,
-            n,
-            steps,
-            a,
-            b,
-            sa,
-            sb,
-        }
+        Problem { m, n, steps, a, b, sa, sb }
     }
 
     fn expected(&self, row: usize, column: usize, vec: usize, scale: ScaleType) -> u32 {
         let mut acc = 0;
         for s in 0..self.steps {
             // In 2X mode one word of four bytes serves two steps.
-            let first = if vec == 4 {
-                4 * s
-            } else {
-                4 * (s / 2) + 2 * (s % 2)
-            };
+            let first = if vec == 4 { 4 * s } else { 4 * (s / 2) + 2 * (s % 2) };
             acc = hardware_gemm_step(
                 &self.a[row][32 * s..32 * s + 32],
                 &self.b[column][32 * s..32 * s + 32],
@@ -153,10 +132,7 @@ struct Machine {
 
 impl Machine {
     fn load(p: &Problem, group: usize, swizzle: Swizzle) -> Machine {
-        let mut machine = Machine {
-            smem: Vec::new(),
-            tmem: Vec::new(),
-        };
+        let mut machine = Machine { smem: Vec::new(), tmem: Vec::new() };
         for rank in 0..group {
             let mut smem = vec![0xFFu8; SIZE];
             let half = |rows: &[Vec<u8>]| {
@@ -170,8 +146,7 @@ impl Machine {
             let mut copy = |tile: Vec<u8>, column: u32| {
                 smem[SF_AT as usize..SF_AT as usize + 512].copy_from_slice(&tile);
                 let d = sdesc(SF_AT, 16, 128, Swizzle::None);
-                tmem.copy_in(CpShape::S32x128bWarpx4, group as u32, column, d, &smem)
-                    .unwrap();
+                tmem.copy_in(CpShape::S32x128bWarpx4, group as u32, column, d, &smem).unwrap();
             };
             let rows = half(&p.sa);
             for s in 0..p.steps {
@@ -180,10 +155,7 @@ impl Machine {
                     continue; // B's scales are laid out by hand below
                 }
                 for half in 0..p.n.div_ceil(128) {
-                    copy(
-                        sf_tile(&p.sb, 128 * half, s),
-                        SFB + (8 * s + 4 * half) as u32,
-                    );
+                    copy(sf_tile(&p.sb, 128 * half, s), SFB + (8 * s + 4 * half) as u32);
                 }
             }
             if group == 2 && p.m == 128 {
@@ -193,8 +165,7 @@ impl Machine {
                         let (half, n) = ((n >= p.n / 2) as u32, (n % (p.n / 2)) as u32);
                         for copy in [0, 32] {
                             let lane = 64 * half + copy + n % 32;
-                            tmem.write(lane, SFB + 8 * s as u32 + n / 32, word, "")
-                                .unwrap();
+                            tmem.write(lane, SFB + 8 * s as u32 + n / 32, word, "").unwrap();
                         }
                     }
                 }
@@ -207,10 +178,7 @@ impl Machine {
 
     fn run(&mut self, op: &Umma, args: &UmmaArgs) -> Result<(), String> {
         let smem = self.smem.iter();
-        let mut ctas: Vec<CtaMemory> = smem
-            .zip(&mut self.tmem)
-            .map(|(smem, tmem)| CtaMemory { smem, tmem })
-            .collect();
+        let mut ctas: Vec<CtaMemory> = smem.zip(&mut self.tmem).map(|(smem, tmem)| CtaMemory { smem, tmem }).collect();
         umma(op, args, &mut ctas)
     }
 }
@@ -235,11 +203,7 @@ fn d_at(group: usize, m: usize, n: usize, row: usize, column: usize) -> (usize, 
         (2, 256) => (row / 128, (row % 128) as u32, column as u32),
         (2, 128) => {
             let upper = column >= n / 2;
-            (
-                row / 64,
-                (row % 64 + 64 * upper as usize) as u32,
-                (column % (n / 2)) as u32,
-            )
+            (row / 64, (row % 64 + 64 * upper as usize) as u32, (column % (n / 2)) as u32)
         }
         _ => unreachable!(),
     }
@@ -247,34 +211,20 @@ fn d_at(group: usize, m: usize, n: usize, row: usize, column: usize) -> (usize, 
 
 #[test]
 fn nvfp4_tiles_equal_the_chained_steps_in_every_swizzle_and_group() {
-    for (group, m, n) in [
-        (1, 128, 8),
-        (1, 128, 136),
-        (2, 256, 48),
-        (2, 128, 80),
-        (2, 256, 256),
-    ] {
+    for (group, m, n) in [(1, 128, 8), (1, 128, 136), (2, 256, 48), (2, 128, 80), (2, 256, 256)] {
         for swizzle in [Swizzle::B128, Swizzle::B64, Swizzle::B32, Swizzle::None] {
             let p = Problem::random(m, n, 4, ScaleType::Ue4m3, (m + n) as u64);
             let mut machine = Machine::load(&p, group, swizzle);
-            let op = Umma {
-                kind: NVFP4,
-                cta_group: group as u32,
-            };
+            let op = Umma { kind: NVFP4, cta_group: group as u32 };
             for s in 0..p.steps {
-                machine
-                    .run(&op, &args(&p, group, swizzle, s, false))
-                    .unwrap();
+                machine.run(&op, &args(&p, group, swizzle, s, false)).unwrap();
             }
             for row in (0..m).step_by(3) {
                 for column in 0..n {
                     let (cta, lane, c) = d_at(group, m, n, row, column);
                     let got = machine.tmem[cta].read(lane, c, "").unwrap();
                     let want = p.expected(row, column, 4, ScaleType::Ue4m3);
-                    assert_eq!(
-                        got, want,
-                        "group {group} {m}x{n} {swizzle:?} row {row} column {column}"
-                    );
+                    assert_eq!(got, want, "group {group} {m}x{n} {swizzle:?} row {row} column {column}");
                 }
             }
         }
@@ -297,11 +247,7 @@ fn two_scales_a_row_use_the_id_of_the_step() {
         for row in 0..128 {
             for column in 0..24 {
                 let got = machine.tmem[0].read(row as u32, column as u32, "").unwrap();
-                assert_eq!(
-                    got,
-                    p.expected(row, column, 2, ScaleType::Ue8m0),
-                    "{kind:?} {row} {column}"
-                );
+                assert_eq!(got, p.expected(row, column, 2, ScaleType::Ue8m0), "{kind:?} {row} {column}");
             }
         }
     }
@@ -311,23 +257,9 @@ fn two_scales_a_row_use_the_id_of_the_step() {
 fn one_hot_elements_and_scales_light_one_result() {
     let zero = |rows: usize| vec![vec![0u8; 128]; rows];
     let unit = |rows: usize| vec![vec![0x38u8; 16]; rows];
-    for (row, column, k) in [
-        (0, 0, 0),
-        (127, 39, 255),
-        (33, 5, 63),
-        (64, 17, 64),
-        (99, 30, 129),
-    ] {
+    for (row, column, k) in [(0, 0, 0), (127, 39, 255), (33, 5, 63), (64, 17, 64), (99, 30, 129)] {
         for miss in [0, 1] {
-            let mut p = Problem {
-                m: 128,
-                n: 40,
-                steps: 4,
-                a: zero(128),
-                b: zero(40),
-                sa: unit(128),
-                sb: unit(40),
-            };
+            let mut p = Problem { m: 128, n: 40, steps: 4, a: zero(128), b: zero(40), sa: unit(128), sb: unit(40) };
             p.a[row][k / 2] = 2 << (4 * (k % 2));
             let kb = (k + miss) % 256;
             p.b[column][kb / 2] = 3 << (4 * (kb % 2));
@@ -336,15 +268,7 @@ fn one_hot_elements_and_scales_light_one_result() {
             p.sb[column][k / 16] = 0x48;
             let mut machine = Machine::load(&p, 1, Swizzle::B128);
             for s in 0..4 {
-                machine
-                    .run(
-                        &Umma {
-                            kind: NVFP4,
-                            cta_group: 1,
-                        },
-                        &args(&p, 1, Swizzle::B128, s, false),
-                    )
-                    .unwrap();
+                machine.run(&Umma { kind: NVFP4, cta_group: 1 }, &args(&p, 1, Swizzle::B128, s, false)).unwrap();
             }
             for r in 0..128 {
                 for c in 0..40 {
@@ -369,10 +293,7 @@ fn bf16_with_both_directions_and_a_from_tensor_memory() {
                     continue;
                 }
                 let (rows, columns) = (m / group, n / group);
-                let mut machine = Machine {
-                    smem: vec![],
-                    tmem: vec![],
-                };
+                let mut machine = Machine { smem: vec![], tmem: vec![] };
                 for rank in 0..group {
                     let mut smem = vec![0u8; SIZE];
                     let sw = Swizzle::B32; // 16 elements wide, so that N of 16 fills a panel
@@ -410,47 +331,27 @@ fn bf16_with_both_directions_and_a_from_tensor_memory() {
                 let desc = |at| sdesc(at, 512, 256, Swizzle::B32);
                 let a = UmmaArgs {
                     d: 32,
-                    a: if a_in_tmem {
-                        UmmaA::Tmem(400)
-                    } else {
-                        UmmaA::Desc(desc(A_AT))
-                    },
+                    a: if a_in_tmem { UmmaA::Tmem(400) } else { UmmaA::Desc(desc(A_AT)) },
                     b: desc(B_AT),
-                    idesc: 0x490
-                        | t << 15
-                        | t << 16
-                        | 1 << 13
-                        | (n as u32 >> 3) << 17
-                        | (m as u32 >> 4) << 24,
+                    idesc: 0x490 | t << 15 | t << 16 | 1 << 13 | (n as u32 >> 3) << 17 | (m as u32 >> 4) << 24,
                     sfa: 0,
                     sfb: 0,
                     accumulate: false,
                     disabled_lanes: [0, 1 << 9, 0, 0, 0, 0, 0, 0],
                 };
-                let op = Umma {
-                    kind: Kind::F16,
-                    cta_group: group as u32,
-                };
+                let op = Umma { kind: Kind::F16, cta_group: group as u32 };
                 machine.run(&op, &a).unwrap();
                 for row in 0..m {
                     for column in 0..n {
-                        let (cta, lane, c) = if m == 64 {
-                            (0, (32 * (row / 16) + row % 16) as u32, column as u32)
-                        } else {
-                            d_at(group, m, n, row, column)
-                        };
+                        let (cta, lane, c) =
+                            if m == 64 { (0, (32 * (row / 16) + row % 16) as u32, column as u32) } else { d_at(group, m, n, row, column) };
                         let got = machine.tmem[cta].read(lane, 32 + c, "D");
                         if (cta, lane) == (0, 41) {
                             assert!(got.unwrap_err().contains("never written"));
                             continue;
                         }
-                        let want: i32 =
-                            -(0..16).map(|k| a_at(row, k) * b_at(column, k)).sum::<i32>();
-                        assert_eq!(
-                            f32::from_bits(got.unwrap()),
-                            want as f32,
-                            "{group} {m}x{n} {row} {column}"
-                        );
+                        let want: i32 = -(0..16).map(|k| a_at(row, k) * b_at(column, k)).sum::<i32>();
+                        assert_eq!(f32::from_bits(got.unwrap()), want as f32, "{group} {m}x{n} {row} {column}");
                     }
                 }
             }
@@ -479,9 +380,7 @@ fn contract_descriptors_are_accepted_and_every_other_bit_is_not() {
         assert_eq!(d.a_major, Major::K);
     }
     let good = idesc(128, 64, false);
-    for bit in [
-        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 15, 16, 24, 25, 26, 27, 29, 30, 31,
-    ] {
+    for bit in [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 15, 16, 24, 25, 26, 27, 29, 30, 31] {
         let e = InstrDesc::decode(good ^ 1 << bit, NVFP4, 1).unwrap_err();
         assert!(e.contains("0x"), "{e}");
     }
@@ -498,33 +397,18 @@ fn contract_descriptors_are_accepted_and_every_other_bit_is_not() {
     fails(0x490 | 1 << 17 | 8 << 24, Kind::F16, 1, "N of 8");
     fails(0x480 | 2 << 17 | 8 << 24, Kind::F16, 1, "f16 accumulator");
     fails(0x4d0 | 2 << 17 | 8 << 24, Kind::F16, 1, "reserved bit 6");
-    fails(
-        0x490 | 2 << 17 | 8 << 24 | 1 << 23,
-        Kind::F16,
-        1,
-        "reserved bit 23",
-    );
-    fails(
-        idesc(128, 64, true) | 1 << 4,
-        Kind::Mxf4,
-        1,
-        "scale-factor id 1 of B",
-    );
+    fails(0x490 | 2 << 17 | 8 << 24 | 1 << 23, Kind::F16, 1, "reserved bit 23");
+    fails(idesc(128, 64, true) | 1 << 4, Kind::Mxf4, 1, "scale-factor id 1 of B");
 }
 
 #[test]
 fn wrong_memory_is_rejected_and_leaves_d_untouched() {
     let p = Problem::random(128, 16, 1, ScaleType::Ue4m3, 9);
     let sw = Swizzle::B128;
-    let op = Umma {
-        kind: NVFP4,
-        cta_group: 1,
-    };
+    let op = Umma { kind: NVFP4, cta_group: 1 };
     let check = |change: &dyn Fn(&mut Machine, &mut UmmaArgs), part: &str| {
         let mut p = Problem::random(128, 16, 1, ScaleType::Ue4m3, 9);
-        p.a.iter_mut()
-            .chain(&mut p.b)
-            .for_each(|r| r.resize(128, 0));
+        p.a.iter_mut().chain(&mut p.b).for_each(|r| r.resize(128, 0));
         let mut machine = Machine::load(&p, 1, sw);
         let mut a = args(&p, 1, sw, 0, false);
         change(&mut machine, &mut a);
@@ -533,10 +417,7 @@ fn wrong_memory_is_rejected_and_leaves_d_untouched() {
         assert!(machine.tmem[0].read(0, 0, "").is_err(), "D was written");
     };
     assert_eq!(p.steps, 1);
-    check(
-        &|_, a| a.accumulate = true,
-        "reading D: lane 0, column 0 was never written",
-    );
+    check(&|_, a| a.accumulate = true, "reading D: lane 0, column 0 was never written");
     check(&|_, a| a.d = 500, "outside tensor memory");
     check(&|_, a| a.d = 32 << 16, "starts at lane 32");
     check(&|_, a| a.sfa += 1, "was never written");
@@ -549,10 +430,7 @@ fn wrong_memory_is_rejected_and_leaves_d_untouched() {
     check(&|_, a| a.b |= 1 << 49, "base offset 1");
     check(&|_, a| a.b += 128 >> 4, "row group 1");
     check(&|_, a| a.disabled_lanes[0] = 1, "disable-output-lane");
-    check(
-        &|m, _| m.tmem[0].write(64 + 3, SFA, 0x01020304, "").unwrap(),
-        "the copies must agree",
-    );
+    check(&|m, _| m.tmem[0].write(64 + 3, SFA, 0x01020304, "").unwrap(), "the copies must agree");
     check(
         &|m, _| {
             m.tmem[0] = {
@@ -565,14 +443,6 @@ fn wrong_memory_is_rejected_and_leaves_d_untouched() {
     );
     let mut machine = Machine::load(&p, 1, Swizzle::B32);
     let a = args(&p, 1, Swizzle::B32, 0, false);
-    let e = machine
-        .run(
-            &Umma {
-                kind: NVFP4,
-                cta_group: 2,
-            },
-            &a,
-        )
-        .unwrap_err();
+    let e = machine.run(&Umma { kind: NVFP4, cta_group: 2 }, &a).unwrap_err();
     assert!(e.contains("1 CTAs"), "{e}");
 }

@@ -60,10 +60,7 @@ impl Wgmma {
 
     fn check(&self) -> Result<(), String> {
         if self.n == 0 || self.n > 256 || !self.n.is_multiple_of(8) {
-            return Err(format!(
-                "wgmma: N of {} is not a multiple of 8 up to 256",
-                self.n
-            ));
+            return Err(format!("wgmma: N of {} is not a multiple of 8 up to 256", self.n));
         }
         let ok = matches!(
             (self.a, self.b, self.acc),
@@ -73,10 +70,7 @@ impl Wgmma {
                 | (Elem::E4m3 | Elem::E5m2, Elem::E4m3 | Elem::E5m2, _)
         );
         if !ok {
-            return Err(format!(
-                "wgmma: no form with A {:?}, B {:?} and accumulator {:?}",
-                self.a, self.b, self.acc
-            ));
+            return Err(format!("wgmma: no form with A {:?}, B {:?} and accumulator {:?}", self.a, self.b, self.acc));
         }
         if self.a.container_bits() != 16 && (self.a_major, self.b_major) != (Major::K, Major::K) {
             return Err(format!("wgmma: {:?} operands must be K-major", self.a));
@@ -90,36 +84,20 @@ fn place(acc: Acc, i: usize, half: usize, thread: usize) -> (usize, usize, u32) 
     let (w, g, t) = (thread / 32, thread % 32 / 4, thread % 4);
     match acc {
         Acc::F32 => (16 * w + g + 8 * (i / 2 % 2), 8 * (i / 4) + 2 * t + i % 2, 0),
-        Acc::F16 => (
-            16 * w + g + 8 * (i % 2),
-            8 * (i / 2) + 2 * t + half,
-            16 * half as u32,
-        ),
+        Acc::F16 => (16 * w + g + 8 * (i % 2), 8 * (i / 2) + 2 * t + half, 16 * half as u32),
     }
 }
 
 /// D = A*B + D over the warpgroup. `acc` has `n/2` (f32) or `n/4` (f16) registers and
 /// is written only when everything is valid.
-pub fn wgmma(
-    op: &Wgmma,
-    a: WgmmaA,
-    b_desc: u64,
-    smem: &dyn SharedMemory,
-    acc: &mut [WgReg],
-) -> Result<(), String> {
-    let part = |regs: &[WgReg], w: usize| -> Vec<Reg> {
-        regs.iter()
-            .map(|r| std::array::from_fn(|lane| r[32 * w + lane]))
-            .collect()
-    };
+pub fn wgmma(op: &Wgmma, a: WgmmaA, b_desc: u64, smem: &dyn SharedMemory, acc: &mut [WgReg]) -> Result<(), String> {
+    let part = |regs: &[WgReg], w: usize| -> Vec<Reg> { regs.iter().map(|r| std::array::from_fn(|lane| r[32 * w + lane])).collect() };
     let mut out = Vec::new();
     for w in 0..4 {
         let mut mine = part(acc, w);
         match a {
             WgmmaA::Desc(desc) => wgmma_warp(op, w, WarpA::Desc(desc), b_desc, smem, &mut mine)?,
-            WgmmaA::Regs(regs) => {
-                wgmma_warp(op, w, WarpA::Regs(&part(regs, w)), b_desc, smem, &mut mine)?
-            }
+            WgmmaA::Regs(regs) => wgmma_warp(op, w, WarpA::Regs(&part(regs, w)), b_desc, smem, &mut mine)?,
         }
         out.push(mine);
     }
@@ -142,22 +120,10 @@ pub enum WarpA<'a> {
 
 /// The part of `wgmma` that warp `warp` (0 to 3) of the warpgroup computes: rows
 /// 16*warp to 16*warp + 15. `acc` as in [`wgmma`], for this warp's lanes.
-pub fn wgmma_warp(
-    op: &Wgmma,
-    warp: usize,
-    a: WarpA,
-    b_desc: u64,
-    smem: &dyn SharedMemory,
-    acc: &mut [Reg],
-) -> Result<(), String> {
+pub fn wgmma_warp(op: &Wgmma, warp: usize, a: WarpA, b_desc: u64, smem: &dyn SharedMemory, acc: &mut [Reg]) -> Result<(), String> {
     op.check()?;
     if acc.len() != op.acc_regs() {
-        return Err(format!(
-            "wgmma: the accumulator has {} registers, n{} needs {}",
-            acc.len(),
-            op.n,
-            op.acc_regs()
-        ));
+        return Err(format!("wgmma: the accumulator has {} registers, n{} needs {}", acc.len(), op.n, op.acc_regs()));
     }
     let k = op.k();
     let bytes = op.a.container_bits() / 8;
@@ -187,9 +153,7 @@ pub fn wgmma_warp(
         v
     };
     let rows: Vec<Num> = a_words.iter().map(|&x| num(op.a, op.negate_a, x)).collect();
-    let columns: Vec<Num> = elements(&b_bytes, bytes)
-        .map(|x| num(op.b, op.negate_b, x))
-        .collect();
+    let columns: Vec<Num> = elements(&b_bytes, bytes).map(|x| num(op.b, op.negate_b, x)).collect();
     let rule = Rule::wgmma(op.a);
     let halves = if op.acc == Acc::F32 { 1 } else { 2 };
     let mask = if op.acc == Acc::F32 { u32::MAX } else { 0xFFFF };

@@ -4,12 +4,7 @@ use super::*;
 use crate::convert::{f32_to_bf16, fp8_from_f32, Cvt, Fp8};
 use crate::mma::desc::Swizzle;
 
-const SWIZZLES: [(Swizzle, u64); 4] = [
-    (Swizzle::None, 0),
-    (Swizzle::B128, 1),
-    (Swizzle::B64, 2),
-    (Swizzle::B32, 3),
-];
+const SWIZZLES: [(Swizzle, u64); 4] = [(Swizzle::None, 0), (Swizzle::B128, 1), (Swizzle::B64, 2), (Swizzle::B32, 3)];
 
 fn desc(start: u32, lbo: u32, sbo: u32, mode: u64) -> u64 {
     (start >> 4) as u64 | ((lbo >> 4) as u64) << 16 | ((sbo >> 4) as u64) << 32 | mode << 62
@@ -27,11 +22,7 @@ fn store(
     value: impl Fn(usize, usize) -> u16,
 ) -> (u64, impl Fn(usize) -> u32) {
     let w = swizzle.row_bytes() as usize;
-    let (lines, length) = if major == Major::K {
-        (rows, depth)
-    } else {
-        (depth, rows)
-    };
+    let (lines, length) = if major == Major::K { (rows, depth) } else { (depth, rows) };
     // Panels: `w` bytes wide, all lines deep.
     let panel = lines * w;
     for line in 0..lines {
@@ -39,11 +30,7 @@ fn store(
             let byte = 2 * x;
             let linear = start as usize + byte / w * panel + line * w + byte % w;
             let addr = swizzle.apply(linear as u32) as usize;
-            let v = if major == Major::K {
-                value(line, x)
-            } else {
-                value(x, line)
-            };
+            let v = if major == Major::K { value(line, x) } else { value(x, line) };
             smem[addr..addr + 2].copy_from_slice(&v.to_le_bytes());
         }
     }
@@ -92,44 +79,23 @@ fn every_layout_and_both_directions_multiply_and_advance_along_k() {
     for n in [8usize, 40, 136, 256] {
         for sa in SWIZZLES {
             for sb in SWIZZLES {
-                for (a_major, b_major) in [
-                    (Major::K, Major::K),
-                    (Major::Mn, Major::K),
-                    (Major::K, Major::Mn),
-                    (Major::Mn, Major::Mn),
-                ] {
+                for (a_major, b_major) in [(Major::K, Major::K), (Major::Mn, Major::K), (Major::K, Major::Mn), (Major::Mn, Major::Mn)] {
                     // MN-major panels are filled whole: round N up to one.
                     let per = sb.0.row_bytes() as usize / 2;
-                    let n_pad = if b_major == Major::Mn {
-                        n.div_ceil(per) * per
-                    } else {
-                        n
-                    };
+                    let n_pad = if b_major == Major::Mn { n.div_ceil(per) * per } else { n };
                     let mut smem = vec![0xFFu8; 0x20000];
-                    let (da, step_a) = store(&mut smem, 0x2000, 64, depth, a_major, sa, |r, k| {
-                        bf(a_at(r, k))
-                    });
-                    let (db, step_b) =
-                        store(&mut smem, 0x8000, n_pad, depth, b_major, sb, |c, k| {
-                            bf(b_at(c, k))
-                        });
+                    let (da, step_a) = store(&mut smem, 0x2000, 64, depth, a_major, sa, |r, k| bf(a_at(r, k)));
+                    let (db, step_b) = store(&mut smem, 0x8000, n_pad, depth, b_major, sb, |c, k| bf(b_at(c, k)));
                     let mut acc = vec![[0x7FFF_FFFF; THREADS]; n / 2];
                     for s in 0..depth / 16 {
-                        let op = Wgmma {
-                            n,
-                            scale_d: s > 0,
-                            a_major,
-                            b_major,
-                            ..BF16
-                        };
+                        let op = Wgmma { n, scale_d: s > 0, a_major, b_major, ..BF16 };
                         let a = WgmmaA::Desc(da + (step_a(s) >> 4) as u64);
                         wgmma(&op, a, db + (step_b(s) >> 4) as u64, &smem, &mut acc).unwrap();
                     }
                     for (i, reg) in acc.iter().enumerate() {
                         for (thread, word) in reg.iter().enumerate() {
                             let (row, column, _) = place(Acc::F32, i, 0, thread);
-                            let want: i32 =
-                                (0..depth).map(|k| a_at(row, k) * b_at(column, k)).sum();
+                            let want: i32 = (0..depth).map(|k| a_at(row, k) * b_at(column, k)).sum();
                             assert_eq!(
                                 f32::from_bits(*word),
                                 want as f32,
@@ -145,17 +111,8 @@ fn every_layout_and_both_directions_multiply_and_advance_along_k() {
 
 #[test]
 fn accumulator_places_cover_the_tile_once() {
-    for (acc, n) in [
-        (Acc::F32, 256),
-        (Acc::F16, 256),
-        (Acc::F32, 8),
-        (Acc::F16, 8),
-    ] {
-        let (regs, halves) = if acc == Acc::F32 {
-            (n / 2, 1)
-        } else {
-            (n / 4, 2)
-        };
+    for (acc, n) in [(Acc::F32, 256), (Acc::F16, 256), (Acc::F32, 8), (Acc::F16, 8)] {
+        let (regs, halves) = if acc == Acc::F32 { (n / 2, 1) } else { (n / 4, 2) };
         let mut seen = vec![0; 64 * n];
         for i in 0..regs {
             for half in 0..halves {
@@ -177,12 +134,8 @@ fn accumulator_places_cover_the_tile_once() {
 #[test]
 fn a_from_registers_equals_a_from_shared_memory() {
     let mut smem = vec![0u8; 0x10000];
-    let (da, _) = store(&mut smem, 0, 64, 16, Major::K, SWIZZLES[3], |r, k| {
-        bf(a_at(r, k))
-    });
-    let (db, _) = store(&mut smem, 0x4000, 40, 64, Major::K, SWIZZLES[1], |c, k| {
-        bf(b_at(c, k))
-    });
+    let (da, _) = store(&mut smem, 0, 64, 16, Major::K, SWIZZLES[3], |r, k| bf(a_at(r, k)));
+    let (db, _) = store(&mut smem, 0x4000, 40, 64, Major::K, SWIZZLES[1], |c, k| bf(b_at(c, k)));
     let regs: Vec<WgReg> = (0..4)
         .map(|r| {
             std::array::from_fn(|thread| {
@@ -192,23 +145,15 @@ fn a_from_registers_equals_a_from_shared_memory() {
             })
         })
         .collect();
-    let start: Vec<WgReg> = (0..20)
-        .map(|i| std::array::from_fn(|t| ((i * 128 + t) as f32).to_bits()))
-        .collect();
+    let start: Vec<WgReg> = (0..20).map(|i| std::array::from_fn(|t| ((i * 128 + t) as f32).to_bits())).collect();
     let (mut x, mut y) = (start.clone(), start.clone());
-    let op = Wgmma {
-        negate_a: true,
-        ..BF16
-    };
+    let op = Wgmma { negate_a: true, ..BF16 };
     wgmma(&op, WgmmaA::Desc(da), db, &smem, &mut x).unwrap();
     wgmma(&op, WgmmaA::Regs(&regs), db, &smem, &mut y).unwrap();
     assert_eq!(x, y);
     let (row, column, _) = place(Acc::F32, 7, 0, 77);
     let dot: i32 = (0..16).map(|k| a_at(row, k) * b_at(column, k)).sum();
-    assert_eq!(
-        f32::from_bits(x[7][77]),
-        f32::from_bits(start[7][77]) - dot as f32
-    );
+    assert_eq!(f32::from_bits(x[7][77]), f32::from_bits(start[7][77]) - dot as f32);
 }
 
 #[test]
@@ -226,29 +171,14 @@ fn fp8_operands_are_32_deep_and_keep_13_bits() {
     };
     let da = put(0, 64, &|r, k| f8(a_at(r, k)));
     let db = put(0x4000, 16, &|n, k| f8(b_at(n, k)));
-    let op = Wgmma {
-        n: 16,
-        a: Elem::E4m3,
-        b: Elem::E4m3,
-        ..BF16
-    };
+    let op = Wgmma { n: 16, a: Elem::E4m3, b: Elem::E4m3, ..BF16 };
     for step in 0..4 {
         let mut acc = vec![[0u32; THREADS]; 8];
-        wgmma(
-            &op,
-            WgmmaA::Desc(da + 2 * step),
-            db + 2 * step,
-            &smem,
-            &mut acc,
-        )
-        .unwrap();
+        wgmma(&op, WgmmaA::Desc(da + 2 * step), db + 2 * step, &smem, &mut acc).unwrap();
         for (i, reg) in acc.iter().enumerate() {
             for (thread, word) in reg.iter().enumerate() {
                 let (row, column, _) = place(Acc::F32, i, 0, thread);
-                let dot: i32 = (0..32)
-                    .map(|k| k + 32 * step as usize)
-                    .map(|k| a_at(row, k) * b_at(column, k))
-                    .sum();
+                let dot: i32 = (0..32).map(|k| k + 32 * step as usize).map(|k| a_at(row, k) * b_at(column, k)).sum();
                 assert_eq!(f32::from_bits(*word), dot as f32);
                 assert_eq!(word & 0x3FF, 0);
             }
@@ -277,34 +207,11 @@ fn wrong_descriptors_are_rejected_with_a_sentence() {
     message(good_a + (128 >> 4), good_b, &BF16, "row group 1");
     message(good_a + (112 >> 4), good_b, &BF16, "leave the 128-byte row");
     message(desc(0, 16, 0, 1), good_b, &BF16, "stride offset of 0 bytes");
-    message(
-        desc(0, 16, 512, 1),
-        good_b,
-        &BF16,
-        "stride offset of 512 bytes",
-    );
-    message(
-        desc(0, 0, 128, 0),
-        good_b,
-        &BF16,
-        "leading offset of 0 bytes",
-    );
+    message(desc(0, 16, 512, 1), good_b, &BF16, "stride offset of 512 bytes");
+    message(desc(0, 0, 128, 0), good_b, &BF16, "leading offset of 0 bytes");
     message(good_a, desc(0x3000, 16, 1024, 1), &BF16, "outside");
     message(good_a, good_b, &Wgmma { n: 12, ..BF16 }, "N of 12");
-    message(
-        good_a,
-        good_b,
-        &Wgmma {
-            b: Elem::F16,
-            ..BF16
-        },
-        "no form",
-    );
-    let fp8 = Wgmma {
-        a: Elem::E4m3,
-        b: Elem::E4m3,
-        b_major: Major::Mn,
-        ..BF16
-    };
+    message(good_a, good_b, &Wgmma { b: Elem::F16, ..BF16 }, "no form");
+    let fp8 = Wgmma { a: Elem::E4m3, b: Elem::E4m3, b_major: Major::Mn, ..BF16 };
     message(good_a, good_b, &fp8, "K-major");
 }

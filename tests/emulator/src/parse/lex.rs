@@ -92,10 +92,7 @@ pub fn lex(text: &str) -> Result<Vec<Token<'_>>, ParseError> {
                     i += 1;
                 }
                 let s = &text[start..i];
-                let tok = number(s).ok_or_else(|| ParseError {
-                    line,
-                    msg: format!("malformed number '{s}'"),
-                })?;
+                let tok = number(s).ok_or_else(|| ParseError { line, msg: format!("malformed number '{s}'") })?;
                 out.push(Token { tok, line });
             }
             _ if word_char(c) => {
@@ -103,10 +100,7 @@ pub fn lex(text: &str) -> Result<Vec<Token<'_>>, ParseError> {
                 while i < b.len() {
                     if word_char(b[i]) {
                         i += 1;
-                    } else if b[i] == b':'
-                        && b.get(i + 1) == Some(&b':')
-                        && b.get(i + 2).is_some_and(|c| c.is_ascii_alphanumeric())
-                    {
+                    } else if b[i] == b':' && b.get(i + 1) == Some(&b':') && b.get(i + 2).is_some_and(|c| c.is_ascii_alphanumeric()) {
                         i += 2; // `.shared::cta`
                     } else {
                         break;
@@ -114,17 +108,12 @@ pub fn lex(text: &str) -> Result<Vec<Token<'_>>, ParseError> {
                 }
                 out.push(Token { tok: Tok::Word(&text[start..i]), line });
             }
-            b',' | b';' | b'{' | b'}' | b'[' | b']' | b'(' | b')' | b'+' | b'-' | b'<' | b'>'
-            | b'=' | b'|' | b'!' | b'@' | b':' | b'~' | b'*' => {
+            b',' | b';' | b'{' | b'}' | b'[' | b']' | b'(' | b')' | b'+' | b'-' | b'<' | b'>' | b'=' | b'|' | b'!' | b'@' | b':' | b'~'
+            | b'*' => {
                 out.push(Token { tok: Tok::Punct(c), line });
                 i += 1;
             }
-            _ => {
-                return Err(ParseError {
-                    line,
-                    msg: format!("unexpected character '{}'", c as char),
-                })
-            }
+            _ => return Err(ParseError { line, msg: format!("unexpected character '{}'", c as char) }),
         }
     }
     out.push(Token { tok: Tok::Eof, line });

@@ -46,9 +46,7 @@ impl<'a> Parser<'a> {
                         _ => out.push(Stmt::Label(w.to_string())),
                     }
                 }
-                Tok::Word(w) if w.starts_with('.') => {
-                    return self.err(format!("unknown directive '{w}' in a function"))
-                }
+                Tok::Word(w) if w.starts_with('.') => return self.err(format!("unknown directive '{w}' in a function")),
                 Tok::Word(_) => out.push(Stmt::Inst(self.inst()?)),
                 t => return self.err(format!("unexpected {t:?} in a function")),
             }

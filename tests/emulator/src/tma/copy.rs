@@ -14,8 +14,7 @@ pub type ReadShared<'a> = dyn FnMut(u32, &mut [u8]) -> Result<(), String> + 'a;
 /// Writes shared memory: address, bytes.
 pub type WriteShared<'a> = dyn FnMut(u32, &[u8]) -> Result<(), String> + 'a;
 /// Replaces the bytes at a global address through a function, atomically.
-pub type UpdateGlobal<'a> =
-    dyn FnMut(u64, usize, &mut dyn FnMut(&mut [u8])) -> Result<(), String> + 'a;
+pub type UpdateGlobal<'a> = dyn FnMut(u64, usize, &mut dyn FnMut(&mut [u8])) -> Result<(), String> + 'a;
 
 /// One row of a box: where it starts in global memory and which of its elements exist.
 struct Row {
@@ -30,16 +29,10 @@ struct Row {
 impl TensorMap {
     fn check(&self, coords: &[i32], smem_addr: u32) -> Result<(), String> {
         if coords.len() != self.dims.len() {
-            return Err(format!(
-                "tensor copy with {} coordinates through a map of rank {}",
-                coords.len(),
-                self.dims.len()
-            ));
+            return Err(format!("tensor copy with {} coordinates through a map of rank {}", coords.len(), self.dims.len()));
         }
         if !smem_addr.is_multiple_of(128) {
-            return Err(format!(
-                "tensor copy: shared address {smem_addr:#x} is not a multiple of 128"
-            ));
+            return Err(format!("tensor copy: shared address {smem_addr:#x} is not a multiple of 128"));
         }
         let unit = match self.data_type {
             DataType::U4x16Align8 => 2,
@@ -47,10 +40,7 @@ impl TensorMap {
             _ => 1,
         };
         if coords[0].rem_euclid(unit) != 0 {
-            return Err(format!(
-                "tensor copy: coordinate 0 of {} is not a multiple of {unit} for {:?}",
-                coords[0], self.data_type
-            ));
+            return Err(format!("tensor copy: coordinate 0 of {} is not a multiple of {unit} for {:?}", coords[0], self.data_type));
         }
         if self.swizzle != Swizzle::None && self.inner_bytes() != self.swizzle.row_bytes() {
             return Err(format!(
@@ -76,17 +66,9 @@ impl TensorMap {
         let from = first.max(0);
         let to = (first + self.boxes[0] as i64).min(self.dims[0].min(i64::MAX as u64) as i64);
         if !exists || from >= to {
-            return Row {
-                address: 0,
-                skip: 0,
-                count: 0,
-            };
+            return Row { address: 0, skip: 0, count: 0 };
         }
-        Row {
-            address: address + from as u64 * self.data_type.bits() / 8,
-            skip: (from - first) as u32,
-            count: (to - from) as u32,
-        }
+        Row { address: address + from as u64 * self.data_type.bits() / 8, skip: (from - first) as u32, count: (to - from) as u32 }
     }
 
     fn rows(&self) -> u32 {
@@ -116,8 +98,7 @@ impl TensorMap {
                 DataType::F64 => 0x7FFF_FFFF_FFFF_FFFFu64.to_le_bytes().to_vec(),
                 _ => 0x7FFF_FFFFu32.to_le_bytes().to_vec(),
             };
-            row.chunks_exact_mut(nan.len())
-                .for_each(|c| c.copy_from_slice(&nan));
+            row.chunks_exact_mut(nan.len()).for_each(|c| c.copy_from_slice(&nan));
         }
         row
     }
@@ -172,16 +153,9 @@ impl TensorMap {
         Ok(())
     }
 
-    fn gather_row(
-        &self,
-        smem_addr: u32,
-        row: u32,
-        read_shared: &mut ReadShared,
-    ) -> Result<Vec<u8>, String> {
+    fn gather_row(&self, smem_addr: u32, row: u32, read_shared: &mut ReadShared) -> Result<Vec<u8>, String> {
         let mut data = vec![0; self.row_bytes() as usize];
-        self.for_each_piece(smem_addr, row, |at, bytes| {
-            read_shared(at, &mut data[bytes])
-        })?;
+        self.for_each_piece(smem_addr, row, |at, bytes| read_shared(at, &mut data[bytes]))?;
         Ok(data)
     }
 
@@ -216,10 +190,7 @@ impl TensorMap {
     ) -> Result<u32, String> {
         self.check(coords, smem_addr)?;
         if self.data_type.is_packed() {
-            return Err(format!(
-                "tensor reduction of {:?} does not exist",
-                self.data_type
-            ));
+            return Err(format!("tensor reduction of {:?} does not exist", self.data_type));
         }
         let size = (self.data_type.bits() / 8) as usize;
         combine(op, self.data_type, 0, 0)?;
@@ -228,17 +199,13 @@ impl TensorMap {
             let row = self.row(coords, r);
             for (i, new) in data[self.span(&row)].chunks_exact(size).enumerate() {
                 let mut failed = None;
-                update_global(
-                    row.address + (i * size) as u64,
-                    size,
-                    &mut |old: &mut [u8]| {
-                        let word = |b: &[u8]| b.iter().rev().fold(0u64, |w, &x| w << 8 | x as u64);
-                        match combine(op, self.data_type, word(old), word(new)) {
-                            Ok(v) => old.copy_from_slice(&v.to_le_bytes()[..size]),
-                            Err(e) => failed = Some(e),
-                        }
-                    },
-                )?;
+                update_global(row.address + (i * size) as u64, size, &mut |old: &mut [u8]| {
+                    let word = |b: &[u8]| b.iter().rev().fold(0u64, |w, &x| w << 8 | x as u64);
+                    match combine(op, self.data_type, word(old), word(new)) {
+                        Ok(v) => old.copy_from_slice(&v.to_le_bytes()[..size]),
+                        Err(e) => failed = Some(e),
+                    }
+                })?;
                 if let Some(e) = failed {
                     return Err(e);
                 }

@@ -43,9 +43,7 @@ const MARK: u32 = 0x7E45_04A7;
 
 /// One 64-bit FNV-1a over the other 120 bytes.
 fn checksum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xCBF2_9CE4_8422_2325, |h, &b| {
-        (h ^ b as u64).wrapping_mul(0x100_0000_01B3)
-    })
+    bytes.iter().fold(0xCBF2_9CE4_8422_2325, |h, &b| (h ^ b as u64).wrapping_mul(0x100_0000_01B3))
 }
 
 macro_rules! invalid {
@@ -59,9 +57,7 @@ impl TensorMap {
     }
 
     fn validate(p: &TiledParams, sm: u32) -> Result<TensorMap, EncodeError> {
-        let Some(data_type) = DataType::from_code(p.data_type) else {
-            invalid!("tensorDataType {} does not exist", p.data_type)
-        };
+        let Some(data_type) = DataType::from_code(p.data_type) else { invalid!("tensorDataType {} does not exist", p.data_type) };
         if data_type.is_packed() && sm < 100 {
             invalid!("tensorDataType {data_type:?} needs compute capability 10.0, this is sm_{sm}")
         }
@@ -69,25 +65,12 @@ impl TensorMap {
         if !(1..=5).contains(&rank) {
             invalid!("tensorRank {rank} is not from 1 to 5")
         }
-        let lengths = [
-            p.dims.len(),
-            p.boxes.len(),
-            p.element_strides.len(),
-            p.strides.len() + 1,
-        ];
-        assert!(
-            lengths.iter().all(|&n| n == rank),
-            "array lengths {lengths:?} for rank {rank}"
-        );
+        let lengths = [p.dims.len(), p.boxes.len(), p.element_strides.len(), p.strides.len() + 1];
+        assert!(lengths.iter().all(|&n| n == rank), "array lengths {lengths:?} for rank {rank}");
         match p.interleave {
             0 => {}
             1 | 2 if rank < 3 => invalid!("interleave {} needs rank 3, got {rank}", p.interleave),
-            1 | 2 => {
-                return Err(EncodeError::Unsupported(format!(
-                    "interleaved tensor map (mode {}) is not modelled",
-                    p.interleave
-                )))
-            }
+            1 | 2 => return Err(EncodeError::Unsupported(format!("interleaved tensor map (mode {}) is not modelled", p.interleave))),
             other => invalid!("interleave {other} does not exist"),
         }
         let swizzle = match p.swizzle {
@@ -95,12 +78,7 @@ impl TensorMap {
             1 => Swizzle::B32,
             2 => Swizzle::B64,
             3 => Swizzle::B128,
-            4..=6 => {
-                return Err(EncodeError::Unsupported(format!(
-                    "swizzle {} (128 bytes with larger atoms) is not modelled",
-                    p.swizzle
-                )))
-            }
+            4..=6 => return Err(EncodeError::Unsupported(format!("swizzle {} (128 bytes with larger atoms) is not modelled", p.swizzle))),
             other => invalid!("swizzle {other} does not exist"),
         };
         if p.l2_promotion > 3 {
@@ -131,10 +109,7 @@ impl TensorMap {
             _ => 16,
         };
         if p.address == 0 || !p.address.is_multiple_of(align) {
-            invalid!(
-                "globalAddress {:#x} is not a non-zero multiple of {align}",
-                p.address
-            )
+            invalid!("globalAddress {:#x} is not a non-zero multiple of {align}", p.address)
         }
         for (i, &d) in p.dims.iter().enumerate() {
             if d == 0 || d > 1 << 32 {
@@ -147,26 +122,17 @@ impl TensorMap {
             _ => 1,
         };
         if !p.dims[0].is_multiple_of(unit) {
-            invalid!(
-                "globalDim[0] of {} is not a multiple of {unit} for {data_type:?}",
-                p.dims[0]
-            )
+            invalid!("globalDim[0] of {} is not a multiple of {unit} for {data_type:?}", p.dims[0])
         }
         for (i, &s) in p.strides.iter().enumerate() {
             if !s.is_multiple_of(align) || s >= 1 << 40 {
-                invalid!(
-                    "globalStrides[{i}] of {s} is not a multiple of {align} below 2^40"
-                )
+                invalid!("globalStrides[{i}] of {s} is not a multiple of {align} below 2^40")
             }
         }
         Ok(())
     }
 
-    fn check_box(
-        p: &TiledParams,
-        data_type: DataType,
-        swizzle: Swizzle,
-    ) -> Result<(), EncodeError> {
+    fn check_box(p: &TiledParams, data_type: DataType, swizzle: Swizzle) -> Result<(), EncodeError> {
         for (i, &b) in p.boxes.iter().enumerate() {
             if b == 0 || b > 256 {
                 invalid!("boxDim[{i}] of {b} is not from 1 to 256")
@@ -177,9 +143,7 @@ impl TensorMap {
                 invalid!("elementStrides[{i}] of {s} is not from 1 to 8")
             }
             if s != 1 {
-                return Err(EncodeError::Unsupported(format!(
-                    "elementStrides[{i}] of {s} is not modelled"
-                )));
+                return Err(EncodeError::Unsupported(format!("elementStrides[{i}] of {s} is not modelled")));
             }
         }
         if matches!(data_type, DataType::U4x16Align16 | DataType::U6x16Align16) {
@@ -192,19 +156,11 @@ impl TensorMap {
         }
         let bits = p.boxes[0] as u64 * data_type.bits();
         if !bits.is_multiple_of(128) {
-            invalid!(
-                "boxDim[0] of {} elements is {} bits of {data_type:?}, not a multiple of 16 bytes",
-                p.boxes[0],
-                bits
-            )
+            invalid!("boxDim[0] of {} elements is {} bits of {data_type:?}, not a multiple of 16 bytes", p.boxes[0], bits)
         }
         let inner = data_type.shared_bytes(p.boxes[0] as u64);
         if swizzle != Swizzle::None && inner > swizzle.row_bytes() as u64 {
-            invalid!(
-                "boxDim[0] of {} elements is {inner} bytes, more than the {}-byte swizzle",
-                p.boxes[0],
-                swizzle.row_bytes()
-            )
+            invalid!("boxDim[0] of {} elements is {inner} bytes, more than the {}-byte swizzle", p.boxes[0], swizzle.row_bytes())
         }
         Ok(())
     }
@@ -217,12 +173,7 @@ impl TensorMap {
             .position(|&s| s == self.swizzle)
             .expect("all four are listed") as u8;
         let rank = self.dims.len();
-        out.extend([
-            rank as u8,
-            self.data_type as u8,
-            swizzle,
-            self.nan_fill as u8,
-        ]);
+        out.extend([rank as u8, self.data_type as u8, swizzle, self.nan_fill as u8]);
         out.extend(self.address.to_le_bytes());
         for i in 0..5 {
             out.extend(self.dims.get(i).copied().unwrap_or(1).to_le_bytes());
@@ -243,10 +194,7 @@ impl TensorMap {
     pub fn decode(bytes: &[u8; 128]) -> Result<TensorMap, String> {
         let u64_at = |i: usize| u64::from_le_bytes(bytes[i..i + 8].try_into().expect("8 bytes"));
         if bytes[..4] != MARK.to_le_bytes() {
-            return Err(format!(
-                "the tensor map starts with {:02x?}: it was not made by cuTensorMapEncodeTiled",
-                &bytes[..4]
-            ));
+            return Err(format!("the tensor map starts with {:02x?}: it was not made by cuTensorMapEncodeTiled", &bytes[..4]));
         }
         if u64_at(120) != checksum(&bytes[..120]) {
             return Err("the tensor map was changed after cuTensorMapEncodeTiled made it".into());

@@ -29,10 +29,7 @@ pub fn combine(op: ReduceOp, data_type: DataType, old: u64, new: u64) -> Result<
     use ReduceOp::*;
     let missing = || Err(format!("reduction {op:?} of {data_type:?} does not exist"));
     if matches!(op, And | Or | Xor) {
-        if !matches!(
-            data_type,
-            DataType::U32 | DataType::I32 | DataType::U64 | DataType::I64
-        ) {
+        if !matches!(data_type, DataType::U32 | DataType::I32 | DataType::U64 | DataType::I64) {
             return missing();
         }
         return Ok(match op {
@@ -93,17 +90,9 @@ pub fn combine(op: ReduceOp, data_type: DataType, old: u64, new: u64) -> Result<
                 return missing();
             }
             let sum = f32::from_bits(old as u32) + f32::from_bits(new as u32);
-            let bits = if sum.is_nan() {
-                0x7FFF_FFFF
-            } else {
-                sum.to_bits()
-            };
+            let bits = if sum.is_nan() { 0x7FFF_FFFF } else { sum.to_bits() };
             let flush = data_type == DataType::F32Ftz;
-            Ok(if flush {
-                crate::convert::flush_f32(bits)
-            } else {
-                bits
-            } as u64)
+            Ok(if flush { crate::convert::flush_f32(bits) } else { bits } as u64)
         }
         DataType::F64 => {
             if op != Add {

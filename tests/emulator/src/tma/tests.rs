@@ -5,13 +5,7 @@ use super::*;
 
 const BASE: u64 = 0x7000_0000_0000;
 
-fn params<'a>(
-    data_type: u32,
-    dims: &'a [u64],
-    strides: &'a [u64],
-    boxes: &'a [u32],
-    swizzle: u32,
-) -> TiledParams<'a> {
+fn params<'a>(data_type: u32, dims: &'a [u64], strides: &'a [u64], boxes: &'a [u32], swizzle: u32) -> TiledParams<'a> {
     TiledParams {
         data_type,
         rank: dims.len() as u32,
@@ -68,15 +62,7 @@ fn two_dimensional_boxes_in_every_swizzle_with_fill() {
     let g = global(208 * 37);
     for (mode, inner) in [(0, 64), (1, 16), (2, 32), (3, 64), (0, 24)] {
         let m = map(&params(9, &[100, 37], &[208], &[inner, 16], mode));
-        for coords in [
-            [0, 0],
-            [64, 32],
-            [-5, -3],
-            [96, 36],
-            [8, 8],
-            [200, 0],
-            [0, -16],
-        ] {
+        for coords in [[0, 0], [64, 32], [-5, -3], [96, 36], [8, 8], [200, 0], [0, -16]] {
             let mut smem = vec![0xEE; 8192];
             let at = 1024;
             assert_eq!(load(&m, &coords, at, &g, &mut smem).unwrap(), inner * 32);
@@ -98,9 +84,7 @@ fn two_dimensional_boxes_in_every_swizzle_with_fill() {
                 }
             }
             assert!(smem[..1024].iter().all(|&b| b == 0xEE));
-            assert!(smem[1024 + (inner * 32) as usize..]
-                .iter()
-                .all(|&b| b == 0xEE));
+            assert!(smem[1024 + (inner * 32) as usize..].iter().all(|&b| b == 0xEE));
         }
     }
 }
@@ -109,12 +93,7 @@ fn two_dimensional_boxes_in_every_swizzle_with_fill() {
 fn five_dimensions_of_every_element_size() {
     for (code, size) in [(0u32, 1u64), (1, 2), (7, 4), (4, 8)] {
         let dims = [24u64, 3, 4, 2, 3];
-        let strides = [
-            32 * size,
-            96 * size + 16,
-            500 * size.next_multiple_of(4),
-            1600 * size,
-        ];
+        let strides = [32 * size, 96 * size + 16, 500 * size.next_multiple_of(4), 1600 * size];
         let strides = strides.map(|s| s.next_multiple_of(16));
         let g = global(20_000 * size as usize);
         let boxes = [16u32, 2, 3, 2, 2];
@@ -128,14 +107,9 @@ fn five_dimensions_of_every_element_size() {
                 for i2 in 0..3 {
                     for i1 in 0..2 {
                         for i0 in 0..16 {
-                            let c: Vec<i64> = [i0, i1, i2, i3, i4]
-                                .iter()
-                                .zip(coords)
-                                .map(|(&a, b): (&i64, i32)| a + b as i64)
-                                .collect();
+                            let c: Vec<i64> = [i0, i1, i2, i3, i4].iter().zip(coords).map(|(&a, b): (&i64, i32)| a + b as i64).collect();
                             let inside = (0..5).all(|d| c[d] >= 0 && (c[d] as u64) < dims[d]);
-                            let offset: i64 = c[0] * size as i64
-                                + (1..5).map(|d| c[d] * strides[d - 1] as i64).sum::<i64>();
+                            let offset: i64 = c[0] * size as i64 + (1..5).map(|d| c[d] * strides[d - 1] as i64).sum::<i64>();
                             for b in 0..size as usize {
                                 let want = if inside { g[offset as usize + b] } else { 0 };
                                 assert_eq!(smem[at], want, "size {size} {c:?}");
@@ -198,20 +172,14 @@ fn packed_nibbles_equal_the_same_bytes_as_u8() {
     assert_eq!(load(&bytes, &[128, 16], 2048, &g, &mut x), Ok(4096));
     assert_eq!(load(&nibbles, &[256, 16], 2048, &g, &mut y), Ok(4096));
     assert_eq!(x, y);
-    assert!(load(&nibbles, &[3, 0], 0, &g, &mut y)
-        .unwrap_err()
-        .contains("multiple of 2"));
+    assert!(load(&nibbles, &[3, 0], 0, &g, &mut y).unwrap_err().contains("multiple of 2"));
     // With gaps: 8 bytes of data, 8 untouched.
     let gaps = map(&params(14, &[512, 40], &[256], &[128, 4], 0));
     let mut z = vec![0xEE; 512];
     assert_eq!(load(&gaps, &[128, 1], 0, &g, &mut z), Ok(512));
     for r in 0..4 {
         for b in 0..128 {
-            let want = if b % 16 < 8 {
-                g[256 * (r + 1) + 64 + b / 16 * 8 + b % 16]
-            } else {
-                0xEE
-            };
+            let want = if b % 16 < 8 { g[256 * (r + 1) + 64 + b / 16 * 8 + b % 16] } else { 0xEE };
             assert_eq!(z[128 * r + b], want);
         }
     }
@@ -226,19 +194,14 @@ fn nan_fill_is_for_floats() {
     load(&m, &[0, 7], 0, &global(1024), &mut smem).unwrap();
     assert_eq!(smem[128..130], [0xFF, 0x7F]);
     p.data_type = 0;
-    assert!(matches!(
-        TensorMap::encode_tiled(&p, 100),
-        Err(EncodeError::Invalid(_))
-    ));
+    assert!(matches!(TensorMap::encode_tiled(&p, 100), Err(EncodeError::Invalid(_))));
 }
 
 #[test]
 fn reductions() {
     let m = map(&params(7, &[4, 3], &[16], &[4, 2], 0));
     let mut g: Vec<f32> = (0..12).map(|i| i as f32).collect();
-    let smem: Vec<u8> = (0..8)
-        .flat_map(|i| (0.5 + i as f32).to_le_bytes())
-        .collect();
+    let smem: Vec<u8> = (0..8).flat_map(|i| (0.5 + i as f32).to_le_bytes()).collect();
     m.reduce(
         ReduceOp::Add,
         &[0, 2],
@@ -264,16 +227,11 @@ fn reductions() {
     assert_eq!(c(ReduceOp::Add, DataType::F16, 0x3C00, 0x3C00), Ok(0x4000));
     assert_eq!(c(ReduceOp::Min, DataType::F16, 0x8000, 0x0000), Ok(0x8000));
     assert_eq!(c(ReduceOp::Max, DataType::Bf16, 0x7FC0, 0x3F80), Ok(0x3F80));
-    assert_eq!(
-        c(ReduceOp::Min, DataType::I32, 5, 0xFFFF_FFFF),
-        Ok(0xFFFF_FFFF)
-    );
+    assert_eq!(c(ReduceOp::Min, DataType::I32, 5, 0xFFFF_FFFF), Ok(0xFFFF_FFFF));
     assert_eq!(c(ReduceOp::Inc, DataType::U32, 7, 7), Ok(0));
     assert_eq!(c(ReduceOp::Dec, DataType::U32, 0, 9), Ok(9));
     assert_eq!(c(ReduceOp::Xor, DataType::U64, 6, 3), Ok(5));
-    assert!(c(ReduceOp::Min, DataType::F32, 0, 0)
-        .unwrap_err()
-        .contains("does not exist"));
+    assert!(c(ReduceOp::Min, DataType::F32, 0, 0).unwrap_err().contains("does not exist"));
     assert!(c(ReduceOp::And, DataType::Bf16, 0, 0).is_err());
 }
 
@@ -289,205 +247,37 @@ fn the_rules_of_encoding() {
         Err(EncodeError::Unsupported(e)) => assert!(e.contains(part), "{e}"),
         other => panic!("{part}: {other:?}"),
     };
-    invalid(
-        TiledParams {
-            data_type: 16,
-            ..good
-        },
-        100,
-        "tensorDataType 16",
-    );
-    invalid(
-        TiledParams {
-            data_type: 13,
-            ..good
-        },
-        90,
-        "sm_90",
-    );
+    invalid(TiledParams { data_type: 16, ..good }, 100, "tensorDataType 16");
+    invalid(TiledParams { data_type: 13, ..good }, 90, "sm_90");
     invalid(TiledParams { rank: 6, ..good }, 90, "tensorRank 6");
     invalid(TiledParams { rank: 0, ..good }, 90, "tensorRank 0");
-    invalid(
-        TiledParams {
-            address: BASE + 8,
-            ..good
-        },
-        90,
-        "multiple of 16",
-    );
-    invalid(
-        TiledParams {
-            dims: &[0, 40],
-            ..good
-        },
-        90,
-        "globalDim[0] of 0",
-    );
-    invalid(
-        TiledParams {
-            dims: &[256, (1 << 32) + 1],
-            ..good
-        },
-        90,
-        "globalDim[1]",
-    );
-    invalid(
-        TiledParams {
-            strides: &[264],
-            ..good
-        },
-        90,
-        "globalStrides[0] of 264",
-    );
-    invalid(
-        TiledParams {
-            strides: &[1 << 40],
-            ..good
-        },
-        90,
-        "globalStrides[0]",
-    );
-    invalid(
-        TiledParams {
-            boxes: &[0, 32],
-            ..good
-        },
-        90,
-        "boxDim[0] of 0",
-    );
-    invalid(
-        TiledParams {
-            boxes: &[128, 257],
-            ..good
-        },
-        90,
-        "boxDim[1] of 257",
-    );
-    invalid(
-        TiledParams {
-            boxes: &[24, 32],
-            ..good
-        },
-        90,
-        "not a multiple of 16 bytes",
-    );
-    invalid(
-        TiledParams {
-            boxes: &[144, 32],
-            ..good
-        },
-        90,
-        "more than the 128-byte swizzle",
-    );
-    invalid(
-        TiledParams { swizzle: 2, ..good },
-        90,
-        "more than the 64-byte swizzle",
-    );
+    invalid(TiledParams { address: BASE + 8, ..good }, 90, "multiple of 16");
+    invalid(TiledParams { dims: &[0, 40], ..good }, 90, "globalDim[0] of 0");
+    invalid(TiledParams { dims: &[256, (1 << 32) + 1], ..good }, 90, "globalDim[1]");
+    invalid(TiledParams { strides: &[264], ..good }, 90, "globalStrides[0] of 264");
+    invalid(TiledParams { strides: &[1 << 40], ..good }, 90, "globalStrides[0]");
+    invalid(TiledParams { boxes: &[0, 32], ..good }, 90, "boxDim[0] of 0");
+    invalid(TiledParams { boxes: &[128, 257], ..good }, 90, "boxDim[1] of 257");
+    invalid(TiledParams { boxes: &[24, 32], ..good }, 90, "not a multiple of 16 bytes");
+    invalid(TiledParams { boxes: &[144, 32], ..good }, 90, "more than the 128-byte swizzle");
+    invalid(TiledParams { swizzle: 2, ..good }, 90, "more than the 64-byte swizzle");
     invalid(TiledParams { swizzle: 7, ..good }, 90, "swizzle 7");
-    invalid(
-        TiledParams {
-            interleave: 1,
-            ..good
-        },
-        90,
-        "needs rank 3",
-    );
-    invalid(
-        TiledParams {
-            interleave: 3,
-            ..good
-        },
-        90,
-        "interleave 3",
-    );
-    invalid(
-        TiledParams {
-            l2_promotion: 4,
-            ..good
-        },
-        90,
-        "l2Promotion 4",
-    );
-    invalid(
-        TiledParams {
-            oob_fill: 2,
-            ..good
-        },
-        90,
-        "oobFill 2",
-    );
-    invalid(
-        TiledParams {
-            element_strides: &[1, 9],
-            ..good
-        },
-        90,
-        "elementStrides[1] of 9",
-    );
-    invalid(
-        TiledParams {
-            data_type: 13,
-            dims: &[255, 40],
-            ..good
-        },
-        100,
-        "multiple of 2",
-    );
-    let padded = TiledParams {
-        data_type: 14,
-        swizzle: 0,
-        ..good
-    };
+    invalid(TiledParams { interleave: 1, ..good }, 90, "needs rank 3");
+    invalid(TiledParams { interleave: 3, ..good }, 90, "interleave 3");
+    invalid(TiledParams { l2_promotion: 4, ..good }, 90, "l2Promotion 4");
+    invalid(TiledParams { oob_fill: 2, ..good }, 90, "oobFill 2");
+    invalid(TiledParams { element_strides: &[1, 9], ..good }, 90, "elementStrides[1] of 9");
+    invalid(TiledParams { data_type: 13, dims: &[255, 40], ..good }, 100, "multiple of 2");
+    let padded = TiledParams { data_type: 14, swizzle: 0, ..good };
     TensorMap::encode_tiled(&padded, 100).unwrap();
-    invalid(
-        TiledParams {
-            address: BASE + 16,
-            ..padded
-        },
-        100,
-        "multiple of 32",
-    );
-    invalid(
-        TiledParams {
-            dims: &[192, 40],
-            ..padded
-        },
-        100,
-        "multiple of 128",
-    );
-    invalid(
-        TiledParams {
-            boxes: &[64, 32],
-            ..padded
-        },
-        100,
-        "must be 128",
-    );
-    invalid(
-        TiledParams {
-            swizzle: 1,
-            ..padded
-        },
-        100,
-        "takes no swizzle or 128",
-    );
+    invalid(TiledParams { address: BASE + 16, ..padded }, 100, "multiple of 32");
+    invalid(TiledParams { dims: &[192, 40], ..padded }, 100, "multiple of 128");
+    invalid(TiledParams { boxes: &[64, 32], ..padded }, 100, "must be 128");
+    invalid(TiledParams { swizzle: 1, ..padded }, 100, "takes no swizzle or 128");
     unsupported(TiledParams { swizzle: 4, ..good }, "larger atoms");
-    unsupported(
-        TiledParams {
-            element_strides: &[1, 2],
-            ..good
-        },
-        "not modelled",
-    );
+    unsupported(TiledParams { element_strides: &[1, 2], ..good }, "not modelled");
     let (dims, strides, boxes) = ([64, 4, 4], [64, 256], [16, 2, 2]);
-    unsupported(
-        TiledParams {
-            interleave: 1,
-            ..params(0, &dims, &strides, &boxes, 0)
-        },
-        "interleaved",
-    );
+    unsupported(TiledParams { interleave: 1, ..params(0, &dims, &strides, &boxes, 0) }, "interleaved");
 }
 
 #[test]
@@ -498,20 +288,12 @@ fn damaged_maps_and_bad_calls_are_noticed() {
         bad[i] ^= 0x10;
         assert!(TensorMap::decode(&bad).is_err(), "byte {i}");
     }
-    assert!(TensorMap::decode(&[0; 128])
-        .unwrap_err()
-        .contains("not made by"));
+    assert!(TensorMap::decode(&[0; 128]).unwrap_err().contains("not made by"));
     let m = TensorMap::decode(&good).unwrap();
     let mut smem = vec![0; 8192];
     let g = global(256 * 40);
-    assert!(load(&m, &[0, 0], 64, &g, &mut smem)
-        .unwrap_err()
-        .contains("multiple of 128"));
-    assert!(load(&m, &[0], 0, &g, &mut smem)
-        .unwrap_err()
-        .contains("rank 2"));
+    assert!(load(&m, &[0, 0], 64, &g, &mut smem).unwrap_err().contains("multiple of 128"));
+    assert!(load(&m, &[0], 0, &g, &mut smem).unwrap_err().contains("rank 2"));
     let short = map(&params(0, &[256, 40], &[256], &[64, 32], 3));
-    assert!(load(&short, &[0, 0], 0, &g, &mut smem)
-        .unwrap_err()
-        .contains("not modelled"));
+    assert!(load(&short, &[0, 0], 0, &g, &mut smem).unwrap_err().contains("not modelled"));
 }

@@ -57,30 +57,18 @@ impl Access {
             Shape::S32x32b => (t, j),
             Shape::S16x64b => (8 * (t & 1) + (t >> 2), 2 * j + (t >> 1 & 1)),
             Shape::S16x128b => ((t >> 2) + 8 * (j & 1), (t & 3) + 4 * (j >> 1)),
-            Shape::S16x256b => (
-                (t >> 2) + 8 * (j >> 1 & 1),
-                2 * (t & 3) + (j & 1) + 8 * (j >> 2),
-            ),
+            Shape::S16x256b => ((t >> 2) + 8 * (j >> 1 & 1), 2 * (t & 3) + (j & 1) + 8 * (j >> 2)),
             Shape::S16x32bx2 { split } => (t & 15, if t < 16 { j } else { split + j }),
         }
     }
 
     fn check(&self, what: &str, address: u32, warp: u32) -> Result<(u32, u32), String> {
         if !self.num.is_power_of_two() || self.num > self.max_num() {
-            return Err(format!(
-                "{what}: .x{} does not exist for {:?} (powers of two up to {})",
-                self.num,
-                self.shape,
-                self.max_num()
-            ));
+            return Err(format!("{what}: .x{} does not exist for {:?} (powers of two up to {})", self.num, self.shape, self.max_num()));
         }
         let (lane, column) = split(address);
         let first = 32 * (warp % 4);
-        let allowed = if self.shape == Shape::S32x32b {
-            lane == first
-        } else {
-            lane == first || lane == first + 16
-        };
+        let allowed = if self.shape == Shape::S32x32b { lane == first } else { lane == first || lane == first + 16 };
         if !allowed {
             return Err(format!(
                 "{what}: warp {warp} may touch lanes {first} to {} only; the address {address:#x} starts at lane {lane}{}",
@@ -114,13 +102,7 @@ impl TensorMemory {
     }
 
     /// `tcgen05.st`.
-    pub fn store(
-        &mut self,
-        access: &Access,
-        address: u32,
-        warp: u32,
-        regs: &[[u32; 32]],
-    ) -> Result<(), String> {
+    pub fn store(&mut self, access: &Access, address: u32, warp: u32, regs: &[[u32; 32]]) -> Result<(), String> {
         let (lane0, column0) = access.check("tcgen05.st", address, warp)?;
         if regs.len() != access.registers() {
             return Err(format!(

@@ -164,7 +164,17 @@ impl Kernel {
         // SAFETY: as many parameters as the kernel has, by the test's care.
         unsafe {
             cuLaunchKernel(
-                self.0, grid[0], grid[1], grid[2], block[0], block[1], block[2], shared, std::ptr::null_mut(), ptrs.as_mut_ptr(), std::ptr::null_mut(),
+                self.0,
+                grid[0],
+                grid[1],
+                grid[2],
+                block[0],
+                block[1],
+                block[2],
+                shared,
+                std::ptr::null_mut(),
+                ptrs.as_mut_ptr(),
+                std::ptr::null_mut(),
             )
         }
     }
@@ -184,22 +194,4 @@ impl Kernel {
 /// Counters of this process's launches of one kernel.
 pub fn counters_of(name: &str) -> Vec<counters::LaunchRecord> {
     counters::take().into_iter().filter(|r| r.kernel == name).collect()
-}
-
-/// PTX of a file in the library's kernels folder, compiled again when any file there changes.
-pub fn library_kernel(file: &str, target: &str) -> Option<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernels");
-    let mut all: Vec<_> = std::fs::read_dir(&folder).ok()?.flatten().map(|e| e.path()).collect();
-    all.retain(|p| p.extension().is_some_and(|e| e == "cuh" || e == "cu"));
-    all.sort();
-    let Ok(source) = std::fs::read_to_string(folder.join(file)) else {
-        println!("skipped {file}: the library has no such kernel");
-        return None;
-    };
-    let mut h = DefaultHasher::new();
-    for p in all.iter().filter(|p| p.extension().is_some_and(|e| e == "cuh")) {
-        std::fs::read(p).unwrap().hash(&mut h);
-    }
-    let tagged = format!("{source}\n// headers {:016x}\n", h.finish());
-    compile_with(file.trim_end_matches(".cu"), &tagged, target, Some(&folder))
 }

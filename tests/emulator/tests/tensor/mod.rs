@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// Where the test kernels are: `NVFP4_EMU_KERNELS` lets the mutation check name another copy.
 fn kernel_dir() -> PathBuf {
-    std::env::var_os("NVFP4_EMU_KERNELS")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels"), PathBuf::from)
+    std::env::var_os("NVFP4_EMU_KERNELS").map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels"), PathBuf::from)
 }
 
 /// PTX of a kernel file. Its one include is put in place, so that the text is the cache key.

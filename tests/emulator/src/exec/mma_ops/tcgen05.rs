@@ -19,17 +19,48 @@ use crate::tmem::{self, Access, CpShape, Shape};
 /// Decoded operands.
 pub enum Tcgen05Op {
     /// alloc: shared address (slot, wide, displacement), columns.
-    Alloc { group: u32, at: (Slot, bool, i64), columns: Slot },
-    Dealloc { group: u32, at: Slot, columns: Slot },
-    Relinquish { group: u32 },
-    Load { access: Access, at: (Slot, i64), regs: Vec<Slot> },
-    Store { access: Access, at: (Slot, i64), regs: Vec<Slot> },
-    Wait { store: bool },
-    Fence { after: bool },
-    Copy { group: u32, shape: CpShape, at: (Slot, i64), desc: Slot },
+    Alloc {
+        group: u32,
+        at: (Slot, bool, i64),
+        columns: Slot,
+    },
+    Dealloc {
+        group: u32,
+        at: Slot,
+        columns: Slot,
+    },
+    Relinquish {
+        group: u32,
+    },
+    Load {
+        access: Access,
+        at: (Slot, i64),
+        regs: Vec<Slot>,
+    },
+    Store {
+        access: Access,
+        at: (Slot, i64),
+        regs: Vec<Slot>,
+    },
+    Wait {
+        store: bool,
+    },
+    Fence {
+        after: bool,
+    },
+    Copy {
+        group: u32,
+        shape: CpShape,
+        at: (Slot, i64),
+        desc: Slot,
+    },
     Mma(UmmaOp),
     /// commit: mbarrier address, and the CTA mask of a multicast.
-    Commit { group: u32, at: (Slot, bool, i64), mask: Option<Slot> },
+    Commit {
+        group: u32,
+        at: (Slot, bool, i64),
+        mask: Option<Slot>,
+    },
 }
 
 /// `tcgen05.mma`
@@ -70,7 +101,14 @@ impl Machine {
     /// The one lane that may issue into the pipe.
     fn issuing_lane(&self, i: &Inst) -> Result<usize, Box<Fault>> {
         if self.mask.count_ones() != 1 {
-            return Err(self.fault(i, format!("issued by {} threads of the warp at once (lanes {:#010x}); exactly one must issue", self.mask.count_ones(), self.mask)));
+            return Err(self.fault(
+                i,
+                format!(
+                    "issued by {} threads of the warp at once (lanes {:#010x}); exactly one must issue",
+                    self.mask.count_ones(),
+                    self.mask
+                ),
+            ));
         }
         Ok(self.mask.trailing_zeros() as usize)
     }
@@ -290,8 +328,7 @@ fn with_memories(
     let failed = RefCell::new(None);
     let r = {
         let machine = RefCell::new(&mut *m);
-        let views: Vec<_> =
-            ctas.iter().map(|&cta| SmemView { machine: &machine, failed: &failed, inst: i, cta, who }).collect();
+        let views: Vec<_> = ctas.iter().map(|&cta| SmemView { machine: &machine, failed: &failed, inst: i, cta, who }).collect();
         let mut memories: Vec<CtaMemory> =
             taken.iter_mut().zip(&views).map(|(t, smem)| CtaMemory { smem, tmem: &mut t.get().mem }).collect();
         f(&mut memories)
@@ -376,7 +413,9 @@ pub fn tcgen05_commit(m: &mut Machine, i: &Inst) -> Exec {
         Some(s) => {
             let bits = m.row::<u32>(*s)[lane] & 0xFFFF;
             if let Some(rank) = super::super::lanes::Lanes(bits).find(|&r| r >= m.ctas.len()) {
-                return Err(m.fault(i, format!("tcgen05.commit: ctaMask {bits:#x} names block rank {rank} of a cluster of {}", m.ctas.len())));
+                return Err(
+                    m.fault(i, format!("tcgen05.commit: ctaMask {bits:#x} names block rank {rank} of a cluster of {}", m.ctas.len()))
+                );
             }
             super::super::lanes::Lanes(bits).collect()
         }

@@ -18,9 +18,7 @@ pub(super) struct Inner {
 
 impl TensorMemory {
     pub(super) fn get(&mut self) -> &mut Inner {
-        self.inner.get_or_insert_with(|| {
-            Box::new(Inner { mem: tmem::TensorMemory::new(), order: Shared::new(4 * tmem::COLUMNS) })
-        })
+        self.inner.get_or_insert_with(|| Box::new(Inner { mem: tmem::TensorMemory::new(), order: Shared::new(4 * tmem::COLUMNS) }))
     }
 
     /// What is still allocated when the block ends.

@@ -46,11 +46,7 @@ fn power(f: u32) -> Round {
 }
 
 fn plain(round: Round, f: u32) -> Cvt {
-    Cvt {
-        relu: relu(f),
-        satfinite: sat(f),
-        ..Cvt::new(round)
-    }
+    Cvt { relu: relu(f), satfinite: sat(f), ..Cvt::new(round) }
 }
 
 fn tf32(x: u32, round: Round, f: u32) -> u32 {
@@ -93,9 +89,7 @@ impl<'m> Lower<'m> {
     pub(in crate::lower) fn cvt_narrow(&mut self, i: &Instr, p: &[&str]) -> Res<Option<bool>> {
         let (d, s) = (p[p.len() - 2], p[p.len() - 1]);
         let has = |m: &str| p.contains(&m);
-        let found = TABLE
-            .iter()
-            .position(|t| (t.1, t.2) == (d, s) && (t.0.is_empty() || has(t.0)));
+        let found = TABLE.iter().position(|t| (t.1, t.2) == (d, s) && (t.0.is_empty() || has(t.0)));
         let Some(index) = found else { return Ok(None) };
         let t = &TABLE[index];
         if t.0.is_empty() && !has("rz") && !has("rp") {
@@ -108,23 +102,14 @@ impl<'m> Lower<'m> {
             _ => i.ops[1..].iter().take(t.3).collect(),
         };
         if sources.len() != t.3 {
-            return self.err(format!(
-                "{} takes {} sources, got {}",
-                i.op,
-                t.3,
-                sources.len()
-            ));
+            return self.err(format!("{} takes {} sources, got {}", i.op, t.3, sources.len()));
         }
-        let xs: Vec<Slot> = sources
-            .into_iter()
-            .map(|o| self.src(o, 1, float))
-            .collect::<Res<_>>()?;
+        let xs: Vec<Slot> = sources.into_iter().map(|o| self.src(o, 1, float)).collect::<Res<_>>()?;
         let random = match has("rs") {
             true => self.src(&i.ops[i.ops.len() - 1], 1, false)?,
             false => xs[0],
         };
-        let flags =
-            has("relu") as u32 * RELU | has("satfinite") as u32 * SATFINITE | has("rp") as u32 * UP;
+        let flags = has("relu") as u32 * RELU | has("satfinite") as u32 * SATFINITE | has("rp") as u32 * UP;
         self.emit(&i.op, run, |x| {
             x.a = [dst, random, 0, 0, 0];
             x.xs = xs.into();

@@ -22,9 +22,7 @@ impl<'m> Lower<'m> {
                 (ops::tcgen05_alloc, Gate::Warp, Tcgen05Op::Dealloc { group, at, columns })
             }
             "relinquish_alloc_permit" => (ops::tcgen05_alloc, Gate::Warp, Tcgen05Op::Relinquish { group }),
-            "wait::ld" | "wait::st" => {
-                (ops::tcgen05_order, Gate::Warp, Tcgen05Op::Wait { store: p[1] == "wait::st" })
-            }
+            "wait::ld" | "wait::st" => (ops::tcgen05_order, Gate::Warp, Tcgen05Op::Wait { store: p[1] == "wait::st" }),
             "fence::before_thread_sync" | "fence::after_thread_sync" => {
                 let after = p[1] == "fence::after_thread_sync";
                 (ops::tcgen05_order, Gate::None, Tcgen05Op::Fence { after })
@@ -80,17 +78,10 @@ impl<'m> Lower<'m> {
         let store = p[1] == "st";
         let Some(num) = p.iter().find_map(|m| m.strip_prefix('x')?.parse::<u32>().ok()) else { return Ok(None) };
         let split_at = if store { 1 } else { 2 };
-        let shapes = [
-            ("32x32b", Shape::S32x32b),
-            ("16x64b", Shape::S16x64b),
-            ("16x128b", Shape::S16x128b),
-            ("16x256b", Shape::S16x256b),
-        ];
+        let shapes = [("32x32b", Shape::S32x32b), ("16x64b", Shape::S16x64b), ("16x128b", Shape::S16x128b), ("16x256b", Shape::S16x256b)];
         let shape = match shapes.iter().find(|s| has(s.0)) {
             Some(s) => s.1,
-            None if has("16x32bx2") => {
-                Shape::S16x32bx2 { split: self.imm(&i.ops[split_at], "immHalfSplitoff")? as u32 }
-            }
+            None if has("16x32bx2") => Shape::S16x32bx2 { split: self.imm(&i.ops[split_at], "immHalfSplitoff")? as u32 },
             None => return Ok(None),
         };
         let access = Access { shape, num, packed: has("pack::16b") || has("unpack::16b") };

@@ -11,8 +11,7 @@ impl<'m> Lower<'m> {
         }
         let Some(rank) = p.iter().find_map(|m| m.strip_suffix('d')?.parse::<usize>().ok()) else { return Ok(false) };
         let names = ["add", "min", "max", "inc", "dec", "and", "or", "xor"];
-        let spaces: Vec<&str> =
-            p.iter().copied().filter(|m| matches!(*m, "global" | "shared::cta" | "shared::cluster")).collect();
+        let spaces: Vec<&str> = p.iter().copied().filter(|m| matches!(*m, "global" | "shared::cta" | "shared::cluster")).collect();
         let direction = match (p[1], spaces.first()) {
             ("reduce", _) => match names.iter().find(|n| has(n)) {
                 Some(n) => Direction::Reduce(n),
