@@ -69,10 +69,20 @@ impl Machine {
         r
     }
 
-    pub fn finish_random(&mut self) -> Result<(), Box<Fault>> {
-        let k = (self.rand() % self.pending.len() as u64) as usize;
+    /// Let one asynchronous operation happen; false when there is none. A cp.async
+    /// happens when somebody waits for it and not before (`all`: at the end), so
+    /// that a missing wait always shows.
+    pub fn finish_random(&mut self, all: bool) -> Result<bool, Box<Fault>> {
+        let n = self.pending.len();
+        if n == 0 {
+            return Ok(false);
+        }
+        let start = (self.rand() % n as u64) as usize;
+        let free = |p: &Pending| all || !matches!(p.until, Until::Cp { .. });
+        let Some(k) = (0..n).map(|x| (start + x) % n).find(|&x| free(&self.pending[x])) else { return Ok(false) };
         let p = self.pending.swap_remove(k);
-        self.finish(p)
+        self.finish(p)?;
+        Ok(true)
     }
 
     fn finish_where(&mut self, f: impl Fn(&Pending) -> bool) -> Result<(), Box<Fault>> {

@@ -141,18 +141,18 @@ impl Machine {
                 return Ok(Progress::Done);
             }
             if !self.pending.is_empty() && self.rand() & 3 == 0 {
-                self.finish_random()?;
+                self.finish_random(false)?;
             }
             let n = self.warps.len();
             let start = (self.rand() % n as u64) as usize;
             let now = self.next_op;
             let ready = |w: &Warp| w.frags.iter().any(|f| Self::runnable(f, now));
             let Some(w) = (0..n).map(|x| (start + x) % n).find(|&x| ready(&self.warps[x])) else {
-                if !self.pending.is_empty() {
-                    self.finish_random()?;
+                let done = self.warps.iter().all(|w| w.done());
+                if self.finish_random(done)? {
                     continue;
                 }
-                if self.warps.iter().all(|w| w.done()) {
+                if done {
                     self.at_end()?;
                     return Ok(Progress::Done);
                 }
