@@ -11,10 +11,15 @@
 //! 32. Tiles of one call never share an output byte, except amax, which is a maximum by atomic operations.
 
 #[cfg(target_arch = "x86_64")]
+pub mod avx2;
+#[cfg(target_arch = "x86_64")]
 pub mod avx512;
+#[cfg(target_arch = "x86_64")]
+pub mod avxvnni;
 mod decode;
 mod dequantize;
 mod encode;
+mod factors;
 mod gemm;
 mod gemm_elements;
 mod hadamard;
@@ -95,6 +100,10 @@ impl Kernels {
         [
             #[cfg(target_arch = "x86_64")]
             avx512::table::table(),
+            #[cfg(target_arch = "x86_64")]
+            avxvnni::table(),
+            #[cfg(target_arch = "x86_64")]
+            avx2::table::table(),
             Some(SCALAR),
         ]
         .into_iter()

@@ -113,6 +113,43 @@ pub fn raise(copy: &CopyPlan, row: usize, amax: f32) {
     value.fetch_max(amax.to_bits(), Ordering::Relaxed);
 }
 
+/// The plan with one of its copies.
+pub fn only(plan: &QuantizePlan, copy: &CopyPlan) -> QuantizePlan {
+    let (rowwise, columnwise) = if copy.columnwise {
+        (None, Some(*copy))
+    } else {
+        (Some(*copy), None)
+    };
+    QuantizePlan {
+        rowwise,
+        columnwise,
+        ..*plan
+    }
+}
+
+/// Writes the scale bytes of blocks `first..` of a row.
+///
+/// # Safety
+/// The blocks must exist.
+pub unsafe fn store_scales(out: &Quantized, row: usize, first: usize, bytes: &[u8]) {
+    // SAFETY: the plan checked that the scales hold every block of every row.
+    unsafe {
+        if out.scale_layout == ScaleLayout::Linear {
+            let p = out.scales.add(row * out.scale_stride + first);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), p, bytes.len());
+        } else {
+            // Four neighbours along the row lie together.
+            let mut i = 0;
+            while i < bytes.len() {
+                let n = (4 - (first + i) % 4).min(bytes.len() - i);
+                let p = out.scales.add(out.scale_offset(row, first + i));
+                std::ptr::copy_nonoverlapping(bytes[i..].as_ptr(), p, n);
+                i += n;
+            }
+        }
+    }
+}
+
 pub fn amax_tile(plan: &QuantizePlan, tile: &Tile) {
     for copy in plan.copies().filter(|c| wants_amax(c)) {
         let (mut row, mut largest) = (0, 0f32);

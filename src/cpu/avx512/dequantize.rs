@@ -3,49 +3,11 @@
 use super::gemm::pack::transpose16;
 use super::lanes::*;
 use super::quantize::mask16;
+use crate::cpu::factors::Factors;
 use crate::cpu::operand::Operand;
 use crate::numerics::e2m1;
-use crate::numerics::scale::{decode_amax, DecodeScale, RANGE_DECODE};
-use crate::numerics::{Chain, Format, ScaleRule};
+use crate::numerics::scale::RANGE_DECODE;
 use std::arch::x86_64::*;
-
-/// How scale bytes become factors: f = fl(fl(s * first) * second), then times 17/16 where the range option is on.
-#[derive(Clone, Copy)]
-pub struct Factors {
-    first: f32,
-    second: f32,
-    range: bool,
-    e8m0: bool,
-    /// Largest finite value of the output type, where clamping to it is the contract's; f16 overflows instead.
-    pub largest: f32,
-}
-
-impl Factors {
-    /// None where only the scalar code knows the formula.
-    pub fn new(d: &DecodeScale, largest: f32) -> Option<Factors> {
-        let (first, second) = match (d.format, d.chain) {
-            (Format::Bf16, _) => return None,
-            (Format::Mxfp4, _) if d.scale_rule == ScaleRule::EncodeCentric => return None,
-            (Format::Mxfp4, _) | (Format::Nvfp4, Chain::Single) => (1.0, 1.0),
-            (Format::Nvfp4, _) => {
-                let a = decode_amax(d.amax, d.c);
-                let reciprocal = 1.0 / d.c;
-                if a <= f32::MAX / 448.0 {
-                    (a, reciprocal)
-                } else {
-                    (a * reciprocal, 1.0)
-                }
-            }
-        };
-        Some(Factors {
-            first,
-            second,
-            range: d.range_16_17,
-            e8m0: d.format == Format::Mxfp4,
-            largest,
-        })
-    }
-}
 
 /// Factors of sixteen blocks of 16 (or, twice each, of eight of 32), and whether any is NaN or so large that a product
 /// with 6 needs clamping.

@@ -6,9 +6,10 @@ use super::square::SquareRows;
 use super::{amax, available, columnwise, copy16, dequantize, gemm, hadamard, quantize};
 use crate::cpu::decode::row_amax;
 use crate::cpu::encode::host_seed;
+use crate::cpu::factors::Factors;
 use crate::cpu::gemm::{is_elementwise, GemmScratch, Product, TILE_COLS};
 use crate::cpu::operand::Operand;
-use crate::cpu::quantize::{raise, wants_amax};
+use crate::cpu::quantize::{only, raise, store_scales, wants_amax};
 use crate::cpu::rule::{Draw, Rule, Transform};
 use crate::cpu::{Kernels, Tile, SCALAR};
 use crate::numerics::rounding::Draw as Key;
@@ -169,20 +170,6 @@ fn amax_tile(plan: &QuantizePlan, tile: &Tile) {
     }
 }
 
-/// The plan with one of its copies.
-fn only(plan: &QuantizePlan, copy: &CopyPlan) -> QuantizePlan {
-    let (rowwise, columnwise) = if copy.columnwise {
-        (None, Some(*copy))
-    } else {
-        (Some(*copy), None)
-    };
-    QuantizePlan {
-        rowwise,
-        columnwise,
-        ..*plan
-    }
-}
-
 /// Row by row; for a columnwise copy too, if it has one domain and no transform. False where a value is not finite and
 /// the scalar code must see to it.
 unsafe fn rowwise_amax(k: &Known, tile: &Tile) -> bool {
@@ -307,29 +294,6 @@ fn quantize_tile(plan: &QuantizePlan, tile: &Tile) -> u64 {
         }
     }
     0
-}
-
-/// Writes the scale bytes of blocks `first..` of a row.
-///
-/// # Safety
-/// The blocks must exist.
-unsafe fn store_scales(out: &Quantized, row: usize, first: usize, bytes: &[u8]) {
-    // SAFETY: the plan checked that the scales hold every block of every row.
-    unsafe {
-        if out.scale_layout == ScaleLayout::Linear {
-            let p = out.scales.add(row * out.scale_stride + first);
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), p, bytes.len());
-        } else {
-            // Four neighbours along the row lie together.
-            let mut i = 0;
-            while i < bytes.len() {
-                let n = (4 - (first + i) % 4).min(bytes.len() - i);
-                let p = out.scales.add(out.scale_offset(row, first + i));
-                std::ptr::copy_nonoverlapping(bytes[i..].as_ptr(), p, n);
-                i += n;
-            }
-        }
-    }
 }
 
 /// False where the scalar code must replace values that are not finite.
@@ -489,7 +453,7 @@ fn dequantize_tile(plan: &DequantizePlan, tile: &Tile) {
         Dtype::Bf16 => Dtype::Bf16.max(),
         _ => f32::MAX,
     };
-    let factors = |row| dequantize::Factors::new(&q.decode_scale(row_amax(q, row)), largest);
+    let factors = |row| Factors::new(&q.decode_scale(row_amax(q, row)), largest);
     if tile.rows.is_empty() || factors(tile.rows.start).is_none() {
         return (SCALAR.dequantize_tile)(plan, tile);
     }

@@ -1,0 +1,187 @@
+//! AVX2 and AVX-VNNI kernels against the scalar contract.
+
+use super::lanes::{BF16, F16, F32};
+use super::*;
+use crate::cpu::avxvnni;
+use crate::cpu::isa_tests::*;
+use crate::cpu::packing::Packing;
+use crate::cpu::rule::{Draw, Rule};
+use crate::numerics::{special, Dtype};
+
+/// True where the kernels can run; else says so in one line.
+fn can_run() -> bool {
+    if !available() {
+        println!("skipped: this processor lacks AVX2, FMA or F16C");
+    }
+    available()
+}
+
+unsafe fn quantize_row(
+    dtype: Dtype,
+    x: *const u8,
+    n: usize,
+    rule: &Rule,
+    draw: Option<&Draw>,
+    codes: *mut u8,
+    scales: *mut u8,
+) -> bool {
+    assert!(draw.is_none(), "the scalar code draws");
+    let mut bad = false;
+    for i in (0..n).step_by(quantize::CHUNK) {
+        let len = (n - i).min(quantize::CHUNK);
+        // SAFETY: the test's buffers hold n elements.
+        unsafe {
+            let (p, c, s) = (
+                x.add(i * dtype.size()),
+                codes.add(i / 2),
+                scales.add(i / rule.block()),
+            );
+            bad |= match dtype {
+                Dtype::F32 => quantize::chunk::<F32>(p, len, rule, c, s),
+                Dtype::Bf16 => quantize::chunk::<BF16>(p, len, rule, c, s),
+                Dtype::F16 => quantize::chunk::<F16>(p, len, rule, c, s),
+            };
+        }
+    }
+    bad
+}
+
+#[test]
+fn rows_equal_the_scalar_quantizer() {
+    if can_run() {
+        check_quantizer_to_nearest(quantize_row);
+    }
+}
+
+#[test]
+fn all_bf16_inputs_under_all_scales() {
+    if can_run() {
+        check_all_inputs(quantize_row, Dtype::Bf16);
+    }
+}
+
+#[test]
+fn all_f16_inputs_under_all_scales() {
+    if can_run() {
+        check_all_inputs(quantize_row, Dtype::F16);
+    }
+}
+
+#[test]
+fn random_bit_patterns() {
+    if can_run() {
+        check_random_bits(quantize_row, 4_000_000);
+    }
+}
+
+/// Takes minutes: `cargo test --release -- --ignored a_hundred_million`.
+#[test]
+#[ignore = "long: run by name"]
+fn a_hundred_million_random_bit_patterns() {
+    if can_run() {
+        check_random_bits(quantize_row, 100_000_000);
+    }
+}
+
+#[test]
+fn largest_magnitudes() {
+    if !can_run() {
+        return;
+    }
+    check_amax(|dtype, p, n| {
+        // SAFETY: the test's row holds n elements.
+        unsafe {
+            match dtype {
+                Dtype::F32 => quantize::amax_bits::<F32>(p, n),
+                Dtype::Bf16 => quantize::amax_bits::<BF16>(p, n),
+                Dtype::F16 => quantize::amax_bits::<F16>(p, n),
+            }
+        }
+    });
+}
+
+fn check_amax(f: impl Fn(Dtype, *const u8, usize) -> u32) {
+    for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
+        for n in (0..34).chain([64, 127, 128, 129, 700]) {
+            for x in adversarial(n, 5 + n as u64) {
+                let row = Row::new(dtype, &x);
+                // An odd address.
+                let mut bytes = vec![0xFF; 1];
+                bytes.extend(&row.bytes);
+                let got = f(dtype, bytes[1..].as_ptr(), n);
+                if row.values.iter().all(|v| v.is_finite()) {
+                    let want = special::amax(row.values.iter().copied());
+                    assert_eq!(got, want.to_bits());
+                } else {
+                    assert!(got >= 0x7F80_0000);
+                }
+            }
+        }
+    }
+}
+
+fn check_products<const VNNI: bool>() {
+    for block in [16, 32] {
+        let mut scratch = Packing::default();
+        crate::cpu::gemm_tests::check(block, &mut |a, b, _, rows, cols, acc, ld| {
+            scratch.forget();
+            // SAFETY: the test's matrices are in memory, acc has room for the tile.
+            unsafe { gemm::tile::<VNNI>(a, b, rows, cols, &mut scratch, acc, ld) };
+        });
+        assert!(scratch.bytes() < 2 << 20, "{} bytes", scratch.bytes());
+    }
+}
+
+#[test]
+fn products() {
+    if can_run() {
+        check_products::<false>();
+    }
+}
+
+#[test]
+fn products_by_avxvnni() {
+    if avxvnni::available() {
+        check_products::<true>();
+    } else {
+        println!("skipped: this processor lacks AVX-VNNI");
+    }
+}
+
+/// Every code pair at once, so that sums of a block reach their extremes.
+#[test]
+fn largest_sums() {
+    if !can_run() {
+        return;
+    }
+    for (x, y) in [(0x77u8, 0x77u8), (0x77, 0xFF), (0xFF, 0xFF), (0x70, 0x0F)] {
+        for block in [16usize, 32] {
+            let k = 4 * block;
+            let matrix = |rows: usize, code| crate::cpu::gemm_tests::Matrix {
+                codes: vec![code; rows * k / 2],
+                scales: vec![if block == 16 { 0x7E } else { 130 }; rows * k / block],
+                rows,
+                cols: k,
+                block,
+                code_stride: k / 2,
+                scale_stride: k / block,
+                swizzled: false,
+            };
+            let (a, b) = (matrix(4, x), matrix(17, y));
+            let mut acc = vec![f32::NAN; 4 * 32];
+            let mut scratch = Packing::default();
+            let want = crate::cpu::gemm_tests::expected(&a, &b, 0, 0);
+            // SAFETY: the matrices are in memory, acc has room for the tile.
+            unsafe {
+                let p = acc.as_mut_ptr();
+                gemm::tile::<false>(&a.operand(), &b.operand(), 0..4, 0..17, &mut scratch, p, 32);
+            }
+            for i in 0..4 {
+                assert!(
+                    acc[32 * i..][..17].iter().all(|v| *v == want),
+                    "{x:x} {y:x}"
+                );
+            }
+        }
+    }
+}
