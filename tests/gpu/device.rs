@@ -82,6 +82,11 @@ impl Memory {
         ok("cuMemsetD8", unsafe {
             sys::cuMemsetD8_v2(self.address, byte, self.bytes)
         });
+        // The host does not wait for a memset, and a stream of its own could overtake it.
+        // SAFETY: the legacy stream.
+        ok("cuStreamSynchronize", unsafe {
+            sys::cuStreamSynchronize(null_mut())
+        });
     }
 }
 
