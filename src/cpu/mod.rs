@@ -11,6 +11,8 @@
 //! 32. Tiles of one call never share an output byte, except amax, which is a maximum by atomic operations.
 
 #[cfg(target_arch = "x86_64")]
+pub mod amx;
+#[cfg(target_arch = "x86_64")]
 pub mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub mod avx512;
