@@ -1,11 +1,12 @@
 //! What the CUDA backend reaches on the GPU of this machine, beside the rate of a device copy measured in the same run.
-//! `gpu_bench [--size ROWS COLS] [--only NAME]`; benches/gpu/peers.py measures what others do of the same.
+//! `gpu_bench [--size ROWS COLS] [--only NAME]` (`gemm`: products alone); benches/gpu/peers.py measures what others do of the same.
 //!
 //! Each line: median microseconds, bytes moved at the least (read once, written once) a second, and that as a share of
 //! the copy's rate. Buffers rotate, so that nothing is found in the L2 cache that a real step would not find there.
 
 #[path = "../../tests/gpu/device.rs"]
 mod device;
+mod gemm;
 
 use device::{time, Memory, Stream};
 use nvfp4::cuda::Cuda;
@@ -156,6 +157,12 @@ fn main() {
     };
     let only: Option<String> = std::env::args().skip_while(|a| a != "--only").nth(1);
     let tile = normal(1 << 22);
+    if only.as_deref().is_none_or(|o| o == "gemm") {
+        gemm::measure(&cuda, &tile);
+    }
+    if only.as_deref() == Some("gemm") {
+        return;
+    }
     for (rows, cols) in shapes {
         measure(&cuda, rows, cols, &tile, only.as_deref());
     }
