@@ -116,7 +116,7 @@ fn main() {
     if let Some(path) = argument("--json") {
         let hash = argument("--hash").unwrap_or_default();
         let text = format!(
-            "{{\n  \"device\": \"{}\",\n  \"sources\": \"{hash}\",\n  \"calls\": {},\n  \"failed\": {failed:?}\n}}\n",
+            "{{\n  \"device\": \"{}\",\n  \"hash\": \"{hash}\",\n  \"passed\": {},\n  \"failed\": {failed:?}\n}}\n",
             cuda.name(),
             total.total() + products
         );
