@@ -1,7 +1,7 @@
 """The conformance vectors against implementations by others, where those define the same thing.
 
 ml_dtypes, gfloat, mlx and gguf come with tests/requirements.txt. torchao, compressed-tensors and fouroversix need PyTorch:
-`PEERS=1 make test` (tests/peers.py) brings it and runs their tests, and tests/numerics/digests.rs holds digests of what they
+`make test` (tests/peers.py, unless PEERS=0) brings it and runs their tests, and tests/numerics/digests.rs holds digests of what they
 gave for 131072 elements. None of this needs the library built: pytest --noconftest tests/python/test_crosscheck.py.
 
 What an implementation is known to do otherwise is folded in its own function and nowhere else.
