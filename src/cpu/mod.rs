@@ -25,6 +25,8 @@ mod factors;
 mod gemm;
 mod gemm_elements;
 mod hadamard;
+#[cfg(target_arch = "aarch64")]
+pub mod neon;
 mod operand;
 mod packing;
 mod panel;
@@ -106,6 +108,8 @@ impl Kernels {
             avxvnni::table(),
             #[cfg(target_arch = "x86_64")]
             avx2::table::table(),
+            #[cfg(target_arch = "aarch64")]
+            neon::table::table(),
             Some(SCALAR),
         ]
         .into_iter()
