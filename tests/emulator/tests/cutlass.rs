@@ -7,8 +7,9 @@
 //! descriptor must not pass.
 //!
 //! The sources are the `nvidia-cutlass` 4.2 wheel: `NVFP4_CUTLASS` names a folder with its
-//! `include`, `tools` and `examples`, else the wheel is downloaded to `.cache` once. Objects
-//! are kept there too, by a hash of what they are made of: each takes about a minute.
+//! `include`, `tools` and `examples`, else the wheel is downloaded once to the user's cache.
+//! Objects are kept there too, by a hash of what they are made of: each takes about a minute.
+//! One process at a time: `cargo test --test cutlass -- --test-threads 1`.
 
 mod support;
 mod tensor;
@@ -27,7 +28,9 @@ const WHEEL: &str = "nvidia-cutlass==4.2.0.0";
 static ONE: Mutex<()> = Mutex::new(());
 
 fn cache() -> PathBuf {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache/cutlass");
+    let user = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let user = user.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
+    let dir = user.expect("HOME or XDG_CACHE_HOME").join("nvfp4-cutlass");
     std::fs::create_dir_all(&dir).unwrap();
     dir.canonicalize().unwrap()
 }
@@ -90,12 +93,13 @@ fn program(source: &Path, chip: &str, defines: &[&str]) -> Option<PathBuf> {
         println!("skipped: no nvcc (set NVCC, or make .venv-cuda)");
         return None;
     };
+    let version = Command::new(&nvcc).arg("--version").output().unwrap();
     let mut h = DefaultHasher::new();
     (
         std::fs::read(source).unwrap(),
         chip,
         defines,
-        nvcc.to_string_lossy(),
+        version.stdout,
         WHEEL,
     )
         .hash(&mut h);
