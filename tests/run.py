@@ -77,6 +77,7 @@ def steps():
     apart = ["--lib", *(arg for name in tests for arg in ("--test", name))]
     yield Step("emulator", [*nvcc, *rust_tests(*EMULATOR, only=apart)])
     yield Step("cutlass", [["cargo", "test", "--locked", *EMULATOR, "--test", "cutlass", "--", "--test-threads", "1", "--show-output"]])
+    yield Step("gpu-emulated", [["sh", "tests/gpu/emulated.sh", "build/emulated"]])
     yield Step("headers", [["sh", "tests/c/headers.sh", str(PREFIX / "include")]])
     yield Step("c", [
         [CMAKE, "-S", "tests/c", "-B", str(CONSUMER), f"-DCMAKE_PREFIX_PATH={PREFIX}"],

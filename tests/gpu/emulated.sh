@@ -1,0 +1,41 @@
+#!/bin/sh
+# The GPU tests on the emulated GPU (tests/emulator): every line of src/cuda and the kernels' PTX, without a GPU.
+# Small counts; `threads` (4 streams x 500 calls) and the whole grid are left to a card.   usage: emulated.sh <work directory>
+set -eu
+work=$1
+if [ -z "${NVCC:-}" ]; then
+    ${MAKE:-make} -s .venv-cuda/ready
+    NVCC=$(ls -d "$PWD"/.venv-cuda/lib/python3*/site-packages/nvidia/cu13/bin/nvcc | head -n 1)
+    export NVCC
+fi
+cargo build --locked --manifest-path tests/emulator/Cargo.toml
+mkdir -p "$work"
+ln -sf "$PWD/tests/emulator/target/debug/libnvfp4_emulator.so" "$work/libcuda.so.1"
+export NVFP4_EMULATOR_PTX=1 NVFP4_CUDA_ARCHS=90a
+gpu=$(cargo test --locked --no-default-features --features cuda --test gpu --no-run --message-format short 2>&1 |
+    sed -n 's/.*Executable tests\/gpu\/main.rs (\(.*\))/\1/p')
+[ -x "$gpu" ] || { echo "the GPU tests were not built"; exit 1; }
+passed=0 failed=0
+run() {  # architecture, arguments of the test program
+    arch=$1
+    shift
+    echo "$arch $*"
+    if LD_LIBRARY_PATH=$work NVFP4_EMU_ARCH=$arch NVFP4_REQUIRE_GPU=1 timeout 600 "$gpu" "$@"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAILED: $arch $*"
+    fi
+}
+run sm_90 --only graph
+run sm_90 --only linear
+run sm_90 --only random --configs 1000
+run sm_90 --only "random products" --products 150
+run sm_80 --only random --configs 300
+run sm_80 --only "random products" --products 60
+run sm_100 --only random --configs 300
+run sm_100 --only "random products" --products 40
+run sm_120 --only random --configs 300
+run sm_120 --only "random products" --products 40
+echo "emulated: $passed passed, $failed failed"
+[ "$failed" = 0 ]
