@@ -14,6 +14,7 @@ mod linear;
 mod products;
 mod side;
 mod threads;
+mod traffic;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Mutex;
@@ -77,6 +78,7 @@ fn main() {
     };
     part("graph", &mut |_| graph::run());
     part("context", &mut |_| threads::context_is_kept(&cuda));
+    part("traffic", &mut |_| traffic::run(&cuda));
     part("grid", &mut |t| many(&cuda, &grid::configs(), t));
     part("random", &mut |t| {
         let configs: usize =

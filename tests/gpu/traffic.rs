@@ -1,0 +1,77 @@
+//! Exact traffic of the memory-bound kernels, as the emulated GPU counts it: each pass reads each input byte once and
+//! each output byte is written once, within 2 %. On a chip there is nothing to count with.
+
+use std::ffi::c_void;
+
+use nvfp4::cuda::Cuda;
+use nvfp4::numerics::*;
+use nvfp4::plan::Source;
+
+use super::config::{Config, Copy};
+use super::side::{Arena, Laid};
+
+/// Gives launches, bytes read, bytes written, matrix instructions and instructions since its last call.
+type Take = unsafe extern "C" fn(*mut u64);
+
+fn counters() -> Option<Take> {
+    // SAFETY: only asks for the driver that is loaded already, and for a symbol of it.
+    let found = unsafe {
+        let driver = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
+        if driver.is_null() {
+            return None;
+        }
+        libc::dlsym(driver, c"nvfp4_emu_take_counters".as_ptr())
+    };
+    // SAFETY: the symbol has this signature.
+    (!found.is_null()).then(|| unsafe { std::mem::transmute::<*mut c_void, Take>(found) })
+}
+
+pub fn run(cuda: &Cuda) -> Result<String, String> {
+    let Some(take) = counters() else {
+        return Ok("not run: only the emulated GPU counts bytes".into());
+    };
+    let (rows, cols) = (1024, 2048);
+    let input = (rows * cols * 2) as f64;
+    let output = (rows * cols / 2 + rows * cols / 16) as f64;
+    let mut report = Vec::new();
+    for (name, row, col, passes) in [
+        ("rowwise", true, false, 2.0),
+        ("columnwise", false, true, 2.0),
+        ("both", true, true, 2.0),
+    ] {
+        let copy = |on: bool| on.then(|| Copy::new(Options::default()));
+        let c = Config {
+            rowwise: copy(row),
+            columnwise: copy(col),
+            ..Config::new(rows, cols, Dtype::Bf16)
+        };
+        let mut arena = Arena::new(16 << 20);
+        let laid = Laid::new(&mut arena, &c);
+        arena.upload();
+        let x = laid.matrix(&mut arena, true);
+        let plan = laid
+            .plan(&mut arena, true, Source::Matrix(x))
+            .map_err(|e| e.to_string())?;
+        let mut v = [0u64; 5];
+        // SAFETY: room for the five counts.
+        unsafe { take(v.as_mut_ptr()) };
+        cuda.quantize(&plan, std::ptr::null_mut())
+            .map_err(|e| e.to_string())?;
+        // SAFETY: as above.
+        unsafe { take(v.as_mut_ptr()) };
+        // The amax of the tensor is a pass of its own before the codes.
+        let read = v[1] as f64 / (passes * input);
+        let written = v[2] as f64 / (output * (row as u32 + col as u32) as f64);
+        report.push(format!("{name} {read:.4} {written:.4}"));
+        if !(1.0..=1.02).contains(&read) || !(1.0..=1.02).contains(&written) {
+            return Err(format!(
+                "{name}: {} bytes read and {} written in {} launches; {passes} passes over {input} bytes and {output} a copy are enough",
+                v[1], v[2], v[0]
+            ));
+        }
+    }
+    Ok(format!(
+        "bytes read a pass and written, against the floor: {}",
+        report.join(", ")
+    ))
+}
