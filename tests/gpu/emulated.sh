@@ -29,6 +29,7 @@ run() {  # architecture, arguments of the test program
 }
 run sm_90 --only graph
 run sm_90 --only linear
+run sm_90 --only traffic
 run sm_90 --only random --configs 1000
 run sm_90 --only "random products" --products 150
 run sm_80 --only random --configs 300
