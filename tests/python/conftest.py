@@ -1,5 +1,6 @@
 """Finds the package: the installed one if NVFP4_TEST_INSTALLED is set, else the checkout's with its built library."""
 
+import importlib.util
 import os
 import pathlib
 import sys
@@ -13,6 +14,10 @@ if not os.environ.get("NVFP4_TEST_INSTALLED"):
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 from nvfp4 import _arrays  # noqa: E402
+
+# The tests in torch/ need PyTorch; a folder of that name is no module, so look for the package's file.
+_torch = importlib.util.find_spec("torch")
+collect_ignore = [] if _torch and _torch.origin else ["torch"]
 
 
 @pytest.fixture(params=[0xFF, 0x00], ids=["dirty", "clean"])
