@@ -66,13 +66,17 @@ pub fn allowed(k: usize, magnitude: f64) -> f64 {
     bound(k, magnitude).min(test_bound(k, magnitude))
 }
 
-/// First accumulator that breaks the bound, as (index, got, exact): NaN must meet NaN, and every finite sum its
-/// neighbourhood.
-pub fn first_violation(k: usize, got: &[f32], exact: &[Exact]) -> Option<(usize, f32, Exact)> {
+/// First accumulator that is further from the exact one than allowed(index, exact), as (index, got, exact). NaN must meet
+/// NaN.
+pub fn first_violation(
+    got: &[f32],
+    exact: &[Exact],
+    allowed: impl Fn(usize, &Exact) -> f64,
+) -> Option<(usize, f32, Exact)> {
     assert_eq!(got.len(), exact.len());
     got.iter().zip(exact).enumerate().find_map(|(i, (g, e))| {
         let holds = if e.sum.is_finite() {
-            (*g as f64 - e.sum).abs() <= allowed(k, e.magnitude)
+            (*g as f64 - e.sum).abs() <= allowed(i, e)
         } else {
             g.is_nan() || (e.sum.is_infinite() && *g as f64 == e.sum)
         };
@@ -128,6 +132,9 @@ mod tests {
             sum: 1.0,
             magnitude: 1.0,
         }];
+        let first_violation = |k, got: &[f32], exact: &[Exact]| {
+            first_violation(got, exact, |_, e| allowed(k, e.magnitude))
+        };
         assert_eq!(first_violation(16, &[1.0 + 2f32.powi(-22)], &e), None);
         assert!(first_violation(16, &[1.0 + 2f32.powi(-21)], &e).is_some());
         assert!(first_violation(1 << 20, &[1.0 + 2f32.powi(-7)], &e).is_some());

@@ -168,6 +168,24 @@ pub fn accumulate(a: &Quantized, b: &Quantized, k_step: usize) -> Result<Vec<f32
     Ok(out)
 }
 
+/// What the alignment of a step (rule 3) may cut off element (i, j) beyond FAST's bound, summed over the steps: five terms,
+/// each less than 2^(E - 35). It is seen only where a block of zeros, or one that cancels, has scales far above the sum.
+pub fn alignment_loss(a: &Quantized, b: &Quantized, i: usize, j: usize) -> f64 {
+    let format = a.options.format;
+    let blocks = a.cols.div_ceil(format.block());
+    let exponent = |q: &Quantized, row, block| {
+        scale_parts(format, q.scale_byte(row, block)).map_or(0, |(_, e)| e)
+    };
+    let highest: Vec<i32> = (0..blocks)
+        .map(|block| exponent(a, i, block) + exponent(b, j, block))
+        .collect();
+    highest
+        .chunks(K64 / format.block())
+        .filter_map(|step| step.iter().max())
+        .map(|e| 5.0 * 2f64.powi(e - FRACTION_BITS))
+        .sum()
+}
+
 /// Codes, one a byte, and scale bytes of every row, padded with zeros to k columns.
 fn padded(q: &Quantized, k: usize) -> (Vec<u8>, Vec<u8>) {
     let size = q.options.format.block();

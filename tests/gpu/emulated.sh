@@ -38,5 +38,6 @@ run sm_100 --only random --configs 300
 run sm_100 --only "random products" --products 40
 run sm_120 --only random --configs 300
 run sm_120 --only "random products" --products 40
+run sm_120 --only "fp4 products" --products 500
 echo "emulated: $passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -1,11 +1,11 @@
-//! Products on the GPU against the CPU backend: BLOCK byte for byte, FAST within its bound, and FAST byte for byte where
+//! Products on the GPU against the CPU backend: BLOCK and HARDWARE byte for byte, FAST within its bound, and FAST byte for byte where
 //! every partial sum is exact. Every candidate that takes a product is forced in turn.
 
 use std::ptr::null;
 
 use nvfp4::cpu::Cpu;
 use nvfp4::cuda::Cuda;
-use nvfp4::numerics::{self, gemm_fast, *};
+use nvfp4::numerics::{self, gemm_fast, gemm_hardware, *};
 use nvfp4::plan::gemm::{BatchStrides, Scalar};
 use nvfp4::plan::quantize::{described, Sizes};
 use nvfp4::plan::{self, options, Buffers, GemmPlan, GemmRequest};
@@ -15,7 +15,7 @@ use super::device::{Memory, Stream};
 use super::side::{Arena, Region};
 
 /// How many candidates src/cuda/gemm has.
-pub const PROVIDERS: u32 = 4;
+pub const PROVIDERS: u32 = 5;
 
 /// What the operands hold.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -209,18 +209,28 @@ impl Operand {
     }
 }
 
+/// Does the device multiply FP4 itself, so that mode HARDWARE has to work?
+pub fn has_fp4_units(cuda: &Cuda) -> bool {
+    ["sm_120", "sm_121"]
+        .iter()
+        .any(|arch| cuda.name().contains(arch))
+}
+
 /// What a run compared.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     pub block: usize,
     pub fast: usize,
+    pub hardware: usize,
+    /// HARDWARE where there are no FP4 units.
+    pub refused: usize,
     /// Of each candidate, when forced.
     pub forced: [usize; PROVIDERS as usize],
 }
 
 impl Tally {
     pub fn total(&self) -> usize {
-        self.block + self.fast
+        self.block + self.fast + self.hardware
     }
 }
 
@@ -395,16 +405,32 @@ pub fn run(t: &mut Bench, p: &Product, tally: &mut Tally) -> Result<(), String> 
     let host = make(
         &mut t.arena,
         false,
-        Accumulate::Block,
+        match p.accumulate {
+            Accumulate::Hardware => Accumulate::Hardware,
+            _ => Accumulate::Block,
+        },
         0,
         std::ptr::null_mut(),
         0,
     )
     .map_err(|e| format!("the plan: {e}"))?;
+    if p.accumulate == Accumulate::Hardware && !has_fp4_units(t.cuda) {
+        let room = (t.workspace.at(0), t.workspace.bytes);
+        let plan = make(&mut t.arena, true, p.accumulate, 0, room.0, room.1)
+            .map_err(|e| format!("the GPU's plan: {e}"))?;
+        return match t.cuda.gemm(&plan, t.stream.raw()) {
+            Err(nvfp4::Error::NotSupported(_)) => {
+                tally.refused += 1;
+                Ok(())
+            }
+            Ok(()) if p.m * p.n == 0 => Ok(()),
+            other => Err(format!("HARDWARE without FP4 units gives {other:?}")),
+        };
+    }
     t.cpu.gemm(&host).map_err(|e| format!("the CPU says {e}"))?;
     let want = t.arena.host[..t.arena.used()].to_vec();
     t.arena.host[..before.len()].copy_from_slice(&before);
-    let bytes_equal = p.accumulate == Accumulate::Block || p.data == Data::Exact;
+    let bytes_equal = p.accumulate != Accumulate::Fast || p.data == Data::Exact;
     let exact = match bytes_equal {
         true => None,
         false => Some(
@@ -442,12 +468,25 @@ pub fn run(t: &mut Bench, p: &Product, tally: &mut Tally) -> Result<(), String> 
                     f32::from_le_bytes(got[at..at + 4].try_into().expect("four bytes"))
                 })
                 .collect();
-            if let Some((i, g, e)) = gemm_fast::first_violation(p.k, &acc, exact) {
+            // FP4 units also cut what lies far below a block's scales, be its codes 0.
+            let native = has_fp4_units(t.cuda)
+                && a.shape.format == b.shape.format
+                && a.shape.format != Format::Bf16;
+            let (ca, cb) = (a.contract(&p.a), b.contract(&p.b));
+            let allowed = |i: usize, e: &gemm_fast::Exact| {
+                let loss = if native {
+                    gemm_hardware::alignment_loss(&ca, &cb, i / p.n, i % p.n)
+                } else {
+                    0.0
+                };
+                gemm_fast::allowed(p.k, e.magnitude) + loss
+            };
+            if let Some((i, g, e)) = gemm_fast::first_violation(&acc, exact, allowed) {
                 return Err(fail(format!(
                     "[{}, {}] is {g:e}, exactly {e:?}, allowed {:e}",
                     i / p.n,
                     i % p.n,
-                    gemm_fast::allowed(p.k, e.magnitude)
+                    allowed(i, &e)
                 )));
             }
         }
@@ -501,6 +540,7 @@ pub fn run(t: &mut Bench, p: &Product, tally: &mut Tally) -> Result<(), String> 
         }
         match p.accumulate {
             Accumulate::Block => tally.block += 1,
+            Accumulate::Hardware => tally.hardware += 1,
             _ => tally.fast += 1,
         }
         if provider != 0 {

@@ -103,6 +103,14 @@ fn main() {
         products += calls;
         Ok(text)
     });
+    part("fp4 products", &mut |_| {
+        let count: usize = argument("--products").map_or(500, |n| n.parse().expect("--products N"));
+        let mut r = Random::new(argument("--seed").map_or(1, |n| n.parse().expect("--seed N")));
+        let all: Vec<_> = (0..count).map(|_| products::random_fp4(&mut r)).collect();
+        let (text, calls) = products::many(&cuda, &all)?;
+        products += calls;
+        Ok(text)
+    });
     part("linear", &mut |_| linear::run());
     part("threads", &mut |_| threads::two_by_two(&cuda));
     if flag("--large") {

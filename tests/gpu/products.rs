@@ -91,7 +91,10 @@ pub fn grid() -> Vec<Product> {
     let mut all = Vec::new();
     for (i, (m, n, k)) in SHAPES.into_iter().enumerate() {
         for (fa, fb) in PAIRS {
-            for accumulate in [Accumulate::Fast, Accumulate::Block] {
+            for accumulate in [Accumulate::Fast, Accumulate::Block, Accumulate::Hardware] {
+                if accumulate == Accumulate::Hardware && !is_fp4_pair(fa, fb) {
+                    continue;
+                }
                 let swizzled = (all.len() / 2) % 2 == 1;
                 // D is the accumulator itself, so that the bound can be told.
                 let p = product(
@@ -177,6 +180,25 @@ pub fn grid() -> Vec<Product> {
         }
     }
     all
+}
+
+fn is_fp4_pair(a: Format, b: Format) -> bool {
+    a == b && a != Format::Bf16
+}
+
+/// A product that FP4 units take.
+pub fn random_fp4(r: &mut Random) -> Product {
+    loop {
+        let p = random(r);
+        if is_fp4_pair(p.a.options.format, p.b.options.format) {
+            let accumulate = if r.one_in(4) && p.accumulate == Accumulate::Fast {
+                Accumulate::Fast
+            } else {
+                Accumulate::Hardware
+            };
+            return Product { accumulate, ..p };
+        }
+    }
 }
 
 pub fn random(r: &mut Random) -> Product {
@@ -278,6 +300,8 @@ pub fn many(cuda: &Cuda, products: &[Product]) -> Result<(String, usize), String
                 let mut all = sum.lock().expect("not poisoned");
                 all.block += tally.block;
                 all.fast += tally.fast;
+                all.hardware += tally.hardware;
+                all.refused += tally.refused;
                 for (a, b) in all.forced.iter_mut().zip(tally.forced) {
                     *a += b;
                 }
@@ -293,10 +317,12 @@ pub fn many(cuda: &Cuda, products: &[Product]) -> Result<(String, usize), String
     match failures.len() {
         0 => Ok((
             format!(
-                "{} products, {} BLOCK and {} FAST runs, by candidate {:?}",
+                "{} products, {} BLOCK, {} FAST and {} HARDWARE runs ({} refused), by candidate {:?}",
                 products.len(),
                 tally.block,
                 tally.fast,
+                tally.hardware,
+                tally.refused,
                 tally.forced
             ),
             tally.total(),

@@ -22,7 +22,7 @@ const STRIPE_BYTES: usize = 32 << 20;
 fn tile_columns(mode: Mode) -> usize {
     match mode {
         Mode::Fast => 256,
-        Mode::Block => 128,
+        _ => 128,
     }
 }
 
@@ -88,6 +88,9 @@ pub fn is_aligned(q: &Quantized, strides: [i64; 2], batch: usize) -> bool {
 
 fn accepts(cuda: &Cuda, plan: &GemmPlan, _: bool) -> std::result::Result<usize, String> {
     cuda.gemm.hopper.as_ref().map_err(Clone::clone)?;
+    if numerics_of(plan) == Mode::Hardware {
+        return Err("not FAST or BLOCK".into());
+    }
     if plan.a.format != Format::Nvfp4 || plan.b.format != Format::Nvfp4 {
         return Err("not a pair of NVFP4 operands".into());
     }
@@ -110,7 +113,7 @@ fn run(cuda: &Cuda, plan: &GemmPlan, d: &Matrix, workspace: *mut u8, stream: Str
     let mode = numerics_of(plan);
     let (gemm, expand) = match mode {
         Mode::Fast => (&k.gemm_fast, &k.expand_fast),
-        Mode::Block => (&k.gemm_block, &k.expand_block),
+        _ => (&k.gemm_block, &k.expand_block),
     };
     let tile = tile_columns(mode);
     let layout = Layout::new(plan);

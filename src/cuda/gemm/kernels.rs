@@ -8,6 +8,8 @@ use crate::Result;
 /// Dynamic shared memory of the Hopper kernels (kernels/gemm_sm90a.cu asserts it).
 const FAST_SHARED: u32 = 231424;
 const BLOCK_SHARED: u32 = 207872;
+/// Of the sm_120 kernels (kernels/gemm_sm120.cu asserts it).
+const SCALED_SHARED: u32 = 73728;
 /// Of the decode kernels (kernels/gemm_decode.cu asserts it): 8 and 16 rows of A.
 const DECODE_SHARED: [u32; 2] = [36864, 73728];
 
@@ -16,6 +18,7 @@ pub struct GemmKernels {
     /// Or why not.
     pub hopper: std::result::Result<Hopper, String>,
     pub decode: std::result::Result<Decode, String>,
+    pub scaled: std::result::Result<Scaled, String>,
     pub lt: std::result::Result<Library, String>,
     pub expand: Expand,
 }
@@ -48,6 +51,12 @@ pub struct Hopper {
     pub gemm_block: Kernel,
 }
 
+/// Block-scaled mma.sync.
+pub struct Scaled {
+    pub nvfp4: Kernel,
+    pub mxfp4: Kernel,
+}
+
 impl GemmKernels {
     /// Brings them into the current context.
     pub fn load(device: &Device) -> Result<GemmKernels> {
@@ -74,6 +83,17 @@ impl GemmKernels {
                     m16: decode("gemm_decode_m16", 1)?,
                     bf16_m8: decode("gemm_decode_bf16_m8", 0)?,
                     bf16_m16: decode("gemm_decode_bf16_m16", 1)?,
+                })
+            },
+            scaled: if !matches!(device.arch, 120 | 121) {
+                Err(format!("{} is not sm_120 or sm_121", device.name))
+            } else if !has_image("gemm_sm120") {
+                Err("this build has no kernels for sm_120".into())
+            } else {
+                let scaled = |name| load(device, "gemm_sm120", name, 256, SCALED_SHARED);
+                Ok(Scaled {
+                    nvfp4: scaled("gemm_sm120_nvfp4")?,
+                    mxfp4: scaled("gemm_sm120_mxfp4")?,
                 })
             },
             hopper: if device.arch != 90 {

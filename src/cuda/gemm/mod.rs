@@ -4,6 +4,7 @@
 //! | candidate | takes |
 //! |---|---|
 //! | decode | M up to 16: weights in NVFP4, activations in NVFP4 or BF16 |
+//! | mma-scaled | pairs of one FP4 format on sm_120 and sm_121, FAST and HARDWARE |
 //! | cublaslt | FAST, large: both operands expanded to bf16 in the workspace, cuBLASLt if the machine has it |
 //! | wgmma | NVFP4 pairs on Hopper, FAST and BLOCK, a stripe of B in the workspace |
 //! | portable | everything |
@@ -17,6 +18,7 @@ mod lt;
 mod lt_library;
 mod params;
 mod portable;
+mod scaled;
 
 use std::ptr::null_mut;
 
@@ -43,6 +45,7 @@ struct Candidate {
 /// In order of preference; provider i is the i-th from 1.
 const CANDIDATES: &[Candidate] = &[
     decode::CANDIDATE,
+    scaled::CANDIDATE,
     lt::CANDIDATE,
     hopper::CANDIDATE,
     portable::CANDIDATE,
@@ -63,25 +66,24 @@ pub enum Room {
 enum Mode {
     Fast,
     Block,
+    Hardware,
 }
 
-/// FAST unless BLOCK is asked for.
+/// FAST unless something else is asked for.
 fn numerics_of(plan: &GemmPlan) -> Mode {
     match plan.accumulate {
         Accumulate::Block => Mode::Block,
-        _ => Mode::Fast,
+        Accumulate::Hardware | Accumulate::HardwareK96 => Mode::Hardware,
+        Accumulate::Fast | Accumulate::Default => Mode::Fast,
     }
 }
 
 /// Why a legal product cannot be computed here at all.
 pub fn supports(cuda: &Cuda, plan: &GemmPlan) -> Result<()> {
-    if matches!(
-        plan.accumulate,
-        Accumulate::Hardware | Accumulate::HardwareK96
-    ) {
+    if plan.accumulate == Accumulate::HardwareK96 {
         return Err(Error::NotSupported(format!(
-            "accumulate {:?} on {}: the model of Blackwell's FP4 units runs on a CPU context",
-            plan.accumulate, cuda.device.name
+            "accumulate HARDWARE_K96 on {}: no kernel uses steps of K = 96; a CPU context models them",
+            cuda.device.name
         )));
     }
     if !plan.b_packed.is_null() {
@@ -115,6 +117,14 @@ pub fn supports(cuda: &Cuda, plan: &GemmPlan) -> Result<()> {
             Error::NotSupported(format!(
                 "desc.provider is {} ({}): {why}",
                 plan.provider, candidate.name
+            ))
+        })?;
+    }
+    if plan.accumulate == Accumulate::Hardware && plan.provider == 0 && !is_empty(plan) {
+        choose(cuda, plan, Room::Ample).map_err(|_| {
+            Error::NotSupported(format!(
+                "accumulate HARDWARE of {:?} x {:?} on {}: it wants a pair of one FP4 format and FP4 units; a CPU context models them",
+                plan.a.format, plan.b.format, cuda.device.name
             ))
         })?;
     }

@@ -10,7 +10,10 @@ use crate::Result;
 
 pub const CANDIDATE: Candidate = Candidate {
     name: "portable",
-    accepts: |_, _, _| Ok(0),
+    accepts: |_, plan, _| match numerics_of(plan) {
+        Mode::Hardware => Err("not FAST or BLOCK".into()),
+        _ => Ok(0),
+    },
     run,
 };
 
