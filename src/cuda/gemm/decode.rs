@@ -10,6 +10,7 @@ use crate::plan::{GemmPlan, Matrix};
 use crate::Result;
 
 pub const CANDIDATE: Candidate = Candidate {
+    provider: 1,
     name: "decode",
     accepts,
     run,

@@ -10,6 +10,7 @@ use crate::plan::{GemmPlan, Matrix, Quantized};
 use crate::Result;
 
 pub const CANDIDATE: Candidate = Candidate {
+    provider: 3,
     name: "wgmma",
     accepts,
     run,

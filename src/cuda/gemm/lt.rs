@@ -11,6 +11,7 @@ use crate::plan::{GemmOutput, GemmPlan, Matrix, Quantized};
 use crate::Result;
 
 pub const CANDIDATE: Candidate = Candidate {
+    provider: 2,
     name: "cublaslt",
     accepts,
     run,

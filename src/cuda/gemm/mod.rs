@@ -1,5 +1,5 @@
 //! The block-scaled matrix product on a GPU: candidates in order, the first that accepts the plan runs. Which one and why
-//! not the others is in the plan log; `provider` i in a descriptor forces the i-th.
+//! not the others is in the plan log; `provider` in a descriptor forces one by its number.
 //!
 //! | candidate | takes |
 //! |---|---|
@@ -35,6 +35,8 @@ const ALIGN: usize = 256;
 
 /// One way to compute a product.
 struct Candidate {
+    /// What a descriptor's `provider` calls it (docs/abi.md): stays as candidates come and go.
+    provider: u32,
     name: &'static str,
     /// Bytes of workspace that it wants, or why it does not do this product. The flag: forced by the caller.
     accepts: fn(&Cuda, &GemmPlan, bool) -> std::result::Result<usize, String>,
@@ -42,7 +44,7 @@ struct Candidate {
     run: fn(&Cuda, &GemmPlan, &Matrix, *mut u8, Stream) -> Result<()>,
 }
 
-/// In order of preference; provider i is the i-th from 1.
+/// In order of preference.
 const CANDIDATES: &[Candidate] = &[
     decode::CANDIDATE,
     scaled::CANDIDATE,
@@ -50,6 +52,19 @@ const CANDIDATES: &[Candidate] = &[
     hopper::CANDIDATE,
     portable::CANDIDATE,
 ];
+
+const _: () = {
+    let mut i = 0;
+    while i < CANDIDATES.len() {
+        let mut j = 0;
+        while j < i {
+            assert!(CANDIDATES[i].provider != CANDIDATES[j].provider);
+            j += 1;
+        }
+        assert!(CANDIDATES[i].provider >= 1 && CANDIDATES[i].provider as usize <= CANDIDATES.len());
+        i += 1;
+    }
+};
 
 /// What a workspace is to be good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +118,8 @@ pub fn supports(cuda: &Cuda, plan: &GemmPlan) -> Result<()> {
             )));
         }
     }
-    if plan.provider as usize > CANDIDATES.len() {
+    let forced = CANDIDATES.iter().find(|c| c.provider == plan.provider);
+    if plan.provider != 0 && forced.is_none() {
         return Err(Error::NotSupported(format!(
             "desc.provider is {}, want 0 to {} ({})",
             plan.provider,
@@ -111,8 +127,7 @@ pub fn supports(cuda: &Cuda, plan: &GemmPlan) -> Result<()> {
             names()
         )));
     }
-    if plan.provider != 0 && !is_empty(plan) {
-        let candidate = &CANDIDATES[plan.provider as usize - 1];
+    if let (Some(candidate), false) = (forced, is_empty(plan)) {
         (candidate.accepts)(cuda, plan, true).map_err(|why| {
             Error::NotSupported(format!(
                 "desc.provider is {} ({}): {why}",
@@ -132,10 +147,11 @@ pub fn supports(cuda: &Cuda, plan: &GemmPlan) -> Result<()> {
 }
 
 fn names() -> String {
-    let named: Vec<String> = CANDIDATES
+    let mut named: Vec<_> = CANDIDATES.iter().map(|c| (c.provider, c.name)).collect();
+    named.sort();
+    let named: Vec<String> = named
         .iter()
-        .enumerate()
-        .map(|(i, c)| format!("{} {}", i + 1, c.name))
+        .map(|(i, name)| format!("{i} {name}"))
         .collect();
     named.join(", ")
 }
@@ -165,10 +181,10 @@ fn wide_bytes(plan: &GemmPlan) -> usize {
 
 /// The first candidate that takes the plan in that room, and what it uses.
 fn choose(cuda: &Cuda, plan: &GemmPlan, room: Room) -> Result<(&'static Candidate, usize)> {
-    let forced = plan.provider as usize;
+    let forced = plan.provider;
     let mut skipped = String::new();
-    for (i, candidate) in CANDIDATES.iter().enumerate() {
-        if forced != 0 && forced != i + 1 {
+    for candidate in CANDIDATES {
+        if forced != 0 && forced != candidate.provider {
             continue;
         }
         let expands = candidate.name == lt::CANDIDATE.name;
@@ -186,7 +202,7 @@ fn choose(cuda: &Cuda, plan: &GemmPlan, room: Room) -> Result<(&'static Candidat
                             plan.n,
                             plan.k,
                             numerics_of(plan),
-                            i + 1,
+                            candidate.provider,
                             candidate.name
                         )
                     });
@@ -208,7 +224,7 @@ fn choose(cuda: &Cuda, plan: &GemmPlan, room: Room) -> Result<(&'static Candidat
                 )),
             });
         }
-        skipped += &format!("; not {} {}: {why}", i + 1, candidate.name);
+        skipped += &format!("; not {} {}: {why}", candidate.provider, candidate.name);
     }
     Err(Error::Internal(format!("no candidate{skipped}")))
 }

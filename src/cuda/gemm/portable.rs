@@ -9,6 +9,7 @@ use crate::plan::{GemmPlan, Matrix};
 use crate::Result;
 
 pub const CANDIDATE: Candidate = Candidate {
+    provider: 4,
     name: "portable",
     accepts: |_, plan, _| match numerics_of(plan) {
         Mode::Hardware => Err("not FAST or BLOCK".into()),

@@ -10,6 +10,7 @@ use crate::plan::{GemmPlan, Matrix};
 use crate::Result;
 
 pub const CANDIDATE: Candidate = Candidate {
+    provider: 5,
     name: "mma-scaled",
     accepts,
     run,
