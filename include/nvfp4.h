@@ -611,13 +611,16 @@ nvfp4_status nvfp4_gemm(struct nvfp4_context *ctx,
                         const struct nvfp4_matrix *d,
                         void *stream);
 
-// Bytes of B's packed form on this context; 0 when it has none (then nvfp4_gemm takes B as it is).
+// Bytes of B's packed form on this context; 0 on a CUDA context, where weights have none and nvfp4_gemm takes B as it
+// is.
 nvfp4_status nvfp4_pack_weight_bytes(struct nvfp4_context *ctx,
                                      const struct nvfp4_quantized *b,
                                      size_t *bytes);
 
 // Packs B for nvfp4_gemm_desc.b_packed: the same products, faster when B is used often. The packed bytes belong to
-// this version of the library and kind of processor: do not store them.
+// this version of the library and kind of processor: do not store them. B itself stays in use: its amax is read at each
+// product, its codes where a product has no kernel for packed ones. Pack again when B changes: a product compares B
+// with what was packed at some places only, and gives NVFP4_ERR_MISMATCH where they differ.
 nvfp4_status nvfp4_pack_weight(struct nvfp4_context *ctx,
                                const struct nvfp4_quantized *b,
                                void *packed,

@@ -285,6 +285,34 @@ impl Context {
         }
     }
 
+    /// Bytes of B's packed form; 0 where it has none (a CUDA context).
+    pub(crate) fn weight_bytes(&self, b: &Quantized) -> usize {
+        match &self.backend {
+            Backend::Cpu(cpu) => cpu.weight_bytes(b),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(_) => 0,
+        }
+    }
+
+    pub(crate) fn pack_weight(
+        &self,
+        b: &Quantized,
+        packed: *mut c_void,
+        packed_bytes: usize,
+        stream: Stream,
+    ) -> Result<()> {
+        self.check_stream(stream)?;
+        match &self.backend {
+            Backend::Cpu(cpu) => cpu.pack_weight(b, packed.cast(), packed_bytes),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(_) => Err(Error::NotSupported(
+                "weights have no packed form on a CUDA context (nvfp4_pack_weight_bytes says 0): leave desc.b_packed NULL, \
+                 nvfp4_gemm reads b as it is"
+                    .into(),
+            )),
+        }
+    }
+
     /// What a quantized D became, if D is quantized.
     pub(crate) fn gemm(
         &self,

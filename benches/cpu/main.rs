@@ -20,7 +20,7 @@ pub struct Line {
     /// Name and rate of what bounds it, in the same unit.
     pub bound: Option<(&'static str, f64)>,
     /// Peers that do the same, by their names in benches/peers.py.
-    pub peers: &'static [&'static str],
+    pub peers: Vec<String>,
 }
 
 /// Measures and prints as it goes.

@@ -20,6 +20,7 @@ pub fn all(b: &mut Bench) {
         amax(b, &cpu);
         dequantize(b, &cpu);
         products(b, &cpu);
+        linear(b, threads);
     }
     for kernels in Kernels::all() {
         let name = format!("gemm NVFP4 512x4096x4096, {} only", kernels.name);
@@ -30,7 +31,7 @@ pub fn all(b: &mut Bench) {
             } else {
                 (512, 4096, 4096)
             };
-            product(b, &cpu, &name, Options::default(), shape, &[]);
+            product(b, &cpu, &name, Options::default(), shape, Weights::Plain);
         }
     }
 }
@@ -51,18 +52,8 @@ fn quantize(b: &mut Bench, cpu: &Cpu) {
         ..base
     };
     let cases: [(&str, Dtype, Options, &[&str]); 7] = [
-        (
-            "quantize f32 rowwise",
-            Dtype::F32,
-            base,
-            &["ml_dtypes quantize f32"],
-        ),
-        (
-            "quantize bf16 rowwise",
-            Dtype::Bf16,
-            base,
-            &["ml_dtypes quantize f32"],
-        ),
+        ("quantize f32 rowwise", Dtype::F32, base, &QUANTIZERS),
+        ("quantize bf16 rowwise", Dtype::Bf16, base, &QUANTIZERS),
         ("quantize f16 rowwise", Dtype::F16, base, &[]),
         ("quantize f32 rowwise SR", Dtype::F32, sr, &[]),
         ("RHT16 + quantize f32 rowwise", Dtype::F32, rht, &[]),
@@ -98,7 +89,7 @@ fn quantize(b: &mut Bench, cpu: &Cpu) {
                 rate,
                 unit: "Gelem/s",
                 bound,
-                peers,
+                peers: peers.iter().map(|p| format!("{p}, {place}")).collect(),
             });
         }
     }
@@ -162,7 +153,7 @@ fn columns(b: &mut Bench, cpu: &Cpu) {
                 rate: x.elements() / t * 1e-9,
                 unit: "Gelem/s",
                 bound: None,
-                peers: &[],
+                peers: Vec::new(),
             });
         }
     }
@@ -189,7 +180,7 @@ fn amax(b: &mut Bench, cpu: &Cpu) {
             rate,
             unit: "Gelem/s",
             bound,
-            peers: &["numpy amax f32"],
+            peers: vec![format!("numpy amax f32, {place}")],
         });
     }
 }
@@ -220,11 +211,23 @@ fn dequantize(b: &mut Bench, cpu: &Cpu) {
                 rate,
                 unit: "Gelem/s",
                 bound,
-                peers: &["ml_dtypes dequantize"],
+                peers: [
+                    "ml_dtypes dequantize",
+                    "torchao dequantize",
+                    "torchao compiled dequantize",
+                ]
+                .map(|p| format!("{p}, {}", if place == "large" { "DRAM" } else { place }))
+                .to_vec(),
             });
         }
     }
 }
+
+const QUANTIZERS: [&str; 3] = [
+    "ml_dtypes quantize f32",
+    "torchao quantize f32",
+    "torchao compiled quantize f32",
+];
 
 fn products(b: &mut Bench, cpu: &Cpu) {
     let base = Options::default();
@@ -232,29 +235,38 @@ fn products(b: &mut Bench, cpu: &Cpu) {
         format: Format::Bf16,
         ..base
     };
+    let large = (512, 4096, 4096);
     product(
         b,
         cpu,
         "gemm NVFP4 512x4096x4096",
         base,
-        (512, 4096, 4096),
-        &["numpy sgemm 512"],
+        large,
+        Weights::Plain,
+    );
+    product(
+        b,
+        cpu,
+        "gemm NVFP4 512x4096x4096, packed weight",
+        base,
+        large,
+        Weights::Packed(1),
     );
     product(
         b,
         cpu,
         "gemm MXFP4 512x4096x4096",
         mxfp4(),
-        (512, 4096, 4096),
-        &["numpy sgemm 512"],
+        large,
+        Weights::Plain,
     );
     product(
         b,
         cpu,
         "gemm BF16 512x4096x4096",
         bf16,
-        (512, 4096, 4096),
-        &["numpy sgemm 512"],
+        large,
+        Weights::Plain,
     );
     product(
         b,
@@ -262,58 +274,190 @@ fn products(b: &mut Bench, cpu: &Cpu) {
         "gemm NVFP4 128x1024x1024",
         base,
         (128, 1024, 1024),
-        &[],
+        Weights::Plain,
     );
-    product(
-        b,
-        cpu,
-        "gemm NVFP4 32x4096x4096, plain",
-        base,
-        (32, 4096, 4096),
-        &["numpy sgemm 32"],
-    );
+    for m in [1, 4, 8, 32] {
+        let shape = (m, 4096, 4096);
+        let name = |weights: &str| format!("gemm NVFP4 {m}x4096x4096, {weights}");
+        product(b, cpu, &name("plain"), base, shape, Weights::Plain);
+        product(
+            b,
+            cpu,
+            &name("packed weight in L3"),
+            base,
+            shape,
+            Weights::Packed(1),
+        );
+        product(
+            b,
+            cpu,
+            &name("packed weights in DRAM"),
+            base,
+            shape,
+            Weights::Packed(16),
+        );
+    }
 }
 
-/// One product; A and B as they come from quantize.
+/// B of the products measured.
+#[derive(Clone, Copy, PartialEq)]
+enum Weights {
+    /// As quantize wrote it.
+    Plain,
+    /// Packed before; that many of them in turn.
+    Packed(usize),
+}
+
+/// Products with one A.
 fn product(
     b: &mut Bench,
     cpu: &Cpu,
     name: &str,
     o: Options,
     (m, n, k): (usize, usize, usize),
-    peers: &'static [&'static str],
+    weights: Weights,
 ) {
     if !b.wants(name) {
         return;
     }
     let x = Packed::new(cpu, &o, &Dense::new(Dtype::F32, m, k));
     let w = Packed::new(cpu, &o, &Dense::new(Dtype::F32, n, k));
+    let mut packed: Vec<Vec<u8>> = Vec::new();
+    if let Weights::Packed(count) = weights {
+        let bytes = cpu.weight_bytes(&w.view);
+        for _ in 0..count {
+            let mut p = vec![0; bytes];
+            cpu.pack_weight(&w.view, p.as_mut_ptr(), bytes)
+                .expect("packs");
+            packed.push(p);
+        }
+    }
     let mut d = vec![0f32; m * n];
-    let out = Matrix::new(
-        "d",
-        d.as_mut_ptr().cast(),
-        Dtype::F32,
-        m as i64,
-        n as i64,
-        0,
-    )
-    .expect("a matrix");
-    let plan = plan::gemm::plan(
-        &GemmRequest::default(),
-        plan::Device::Cpu,
-        x.view,
-        w.view,
-        None,
-        Some(out),
-    );
-    let plan = plan.expect("legal");
-    let t = b.best(|| cpu.gemm(&plan).expect("runs"));
+    let p = d.as_mut_ptr().cast();
+    let out = Matrix::new("d", p, Dtype::F32, m as i64, n as i64, 0).expect("a matrix");
+    let plan = |weight: Option<&Vec<u8>>| {
+        let request = GemmRequest {
+            b_packed: weight.map_or(std::ptr::null(), |w| w.as_ptr()),
+            b_packed_bytes: weight.map_or(0, Vec::len),
+            ..GemmRequest::default()
+        };
+        plan::gemm::plan(&request, plan::Device::Cpu, x.view, w.view, None, Some(out))
+            .expect("legal")
+    };
+    let plans: Vec<_> = match packed.is_empty() {
+        true => vec![plan(None)],
+        false => packed.iter().map(|w| plan(Some(w))).collect(),
+    };
+    let t = b.best(|| plans.iter().for_each(|p| cpu.gemm(p).expect("runs"))) / plans.len() as f64;
+    let flops = 2.0 * (m * n * k) as f64;
+    let column = column(cpu.threads());
+    // One row reads each weight once and does next to nothing with it.
+    let bound = match (m, weights) {
+        (1, Weights::Packed(count)) => {
+            let (name, read) = match count {
+                1 => ("L3 read", b.roofline.read_l3[column]),
+                _ => ("DRAM read", b.roofline.read[column]),
+            };
+            (name, read * flops / packed[0].len() as f64)
+        }
+        _ => ("f32 FMA", b.roofline.fma[column]),
+    };
+    let mut peers = vec![
+        format!("MKL sgemm {m}x{n}x{k}"),
+        format!("OpenBLAS sgemm {m}x{n}x{k}"),
+    ];
+    if m == 512 {
+        peers.push(format!("torch int8 {m}x{n}x{k}"));
+    }
     b.add(Line {
         name: name.to_string(),
         threads: cpu.threads(),
-        rate: 2.0 * (m * n * k) as f64 / t * 1e-9,
+        rate: flops / t * 1e-9,
         unit: "GFLOP/s",
-        bound: Some(("f32 FMA", b.roofline.fma[column(cpu.threads())])),
+        bound: Some(bound),
         peers,
     });
+}
+
+/// fprop, dgrad and wgrad of a linear layer through the C functions, everything included: 512 tokens, 1024 to 4096.
+fn linear(b: &mut Bench, threads: usize) {
+    use nvfp4::abi::*;
+    use nvfp4::ffi;
+    let (tokens, inputs, outputs) = (512i64, 1024i64, 4096i64);
+    for recipe in ["nvfp4", "mxfp4", "bf16"] {
+        let name = format!("linear step {recipe}, 512 tokens, 1024 to 4096");
+        if !b.wants(&name) {
+            continue;
+        }
+        // SAFETY: descriptors of plain data, zero means default; pointers to what they are said to point to.
+        unsafe {
+            let mut context_desc: nvfp4_context_desc = std::mem::zeroed();
+            context_desc.struct_size = size_of::<nvfp4_context_desc>();
+            context_desc.threads = threads as u32;
+            let mut ctx = std::ptr::null_mut();
+            assert_eq!(ffi::nvfp4_context_create(&context_desc, &mut ctx), NVFP4_OK);
+            let mut r: nvfp4_recipe = std::mem::zeroed();
+            r.struct_size = size_of::<nvfp4_recipe>();
+            let c_name = std::ffi::CString::new(recipe).expect("no NUL");
+            assert_eq!(ffi::nvfp4_recipe_init(c_name.as_ptr(), &mut r), NVFP4_OK);
+            let mut desc: nvfp4_linear_desc = std::mem::zeroed();
+            desc.struct_size = size_of::<nvfp4_linear_desc>();
+            desc.recipe = &r;
+            let mut bytes = 0;
+            let status = ffi::nvfp4_linear_workspace(
+                ctx, &desc, tokens, inputs, outputs, NVFP4_F32, &mut bytes,
+            );
+            assert_eq!(status, NVFP4_OK);
+            let mut workspace = vec![0u64; bytes / 8 + 32];
+            desc.workspace = workspace.as_mut_ptr().cast();
+            desc.workspace_bytes = 8 * workspace.len();
+            let matrix = |d: &Dense| nvfp4_matrix {
+                struct_size: size_of::<nvfp4_matrix>(),
+                data: d.matrix.data.cast(),
+                dtype: NVFP4_F32,
+                reserved: 0,
+                rows: d.matrix.rows as i64,
+                cols: d.matrix.cols as i64,
+                stride: 0,
+            };
+            let dense = |rows: i64, cols: i64| Dense::new(Dtype::F32, rows as usize, cols as usize);
+            let (x, w, dy) = (
+                dense(tokens, inputs),
+                dense(outputs, inputs),
+                dense(tokens, outputs),
+            );
+            let (y, dx, dw) = (
+                dense(tokens, outputs),
+                dense(tokens, inputs),
+                dense(outputs, inputs),
+            );
+            let null = std::ptr::null_mut();
+            let mut step = || {
+                desc.offset += 1;
+                let (x, w, dy) = (matrix(&x), matrix(&w), matrix(&dy));
+                let y = ffi::nvfp4_linear_fprop(
+                    ctx,
+                    &desc,
+                    &x,
+                    &w,
+                    std::ptr::null(),
+                    &matrix(&y),
+                    null,
+                );
+                let dx = ffi::nvfp4_linear_dgrad(ctx, &desc, &dy, &w, &matrix(&dx), null);
+                let dw = ffi::nvfp4_linear_wgrad(ctx, &desc, &dy, &x, &matrix(&dw), null);
+                assert_eq!((y, dx, dw), (NVFP4_OK, NVFP4_OK, NVFP4_OK));
+            };
+            let t = b.best(&mut step);
+            b.add(Line {
+                name,
+                threads,
+                rate: (6 * tokens * inputs * outputs) as f64 / t * 1e-9,
+                unit: "GFLOP/s",
+                bound: Some(("f32 FMA", b.roofline.fma[column(threads)])),
+                peers: vec!["torch f32 linear step".into()],
+            });
+            assert_eq!(ffi::nvfp4_context_destroy(ctx), NVFP4_OK);
+        }
+    }
 }

@@ -443,6 +443,24 @@ inline void pack_weight(const Context& ctx, const nvfp4_quantized& b, void* pack
   check(nvfp4_pack_weight(ctx.get(), &b, packed, packed_bytes, stream));
 }
 
+/// A weight packed for the products of a context, with its memory. B itself must stay, unchanged: pack again when it
+/// changes. Empty on a CUDA context, where gemm reads B as it is.
+class PackedWeight {
+ public:
+  PackedWeight(const Context& ctx, const nvfp4_quantized& b, void* stream = nullptr) : data_(pack_weight_bytes(ctx, b)) {
+    if (!data_.empty()) pack_weight(ctx, b, data_.data(), data_.size(), stream);
+  }
+  std::size_t bytes() const noexcept { return data_.size(); }
+  /// For products with this B; the object must outlive them.
+  void lend(nvfp4_gemm_desc& desc) const noexcept {
+    desc.b_packed = data_.empty() ? nullptr : data_.data();
+    desc.b_packed_bytes = data_.size();
+  }
+
+ private:
+  std::vector<std::uint8_t> data_;
+};
+
 // --------------------------------------------------------------------------------- recipes and linear layers
 
 /// How a linear layer is trained, by name ("nvfp4", "nvfp4_no_rht", "mxfp4", "bf16"); every field may be changed.

@@ -4,6 +4,7 @@ use super::encode::Encoder;
 use super::operand::{self, Operand};
 use super::packing::Packing;
 use super::panel::{Panel, HEIGHT};
+use super::weight::{self, Packed};
 use super::{decode, gemm_elements, Cpu, Tile};
 use crate::numerics::gemm::global_factor;
 use crate::numerics::{activation, e2m1, e4m3, e8m0, Accumulate, Dtype, Format, Nonfinite};
@@ -24,6 +25,8 @@ pub struct Product<'a> {
     pub b: Quantized,
     pub c: Option<Matrix>,
     pub d: GemmOutput,
+    /// B's panels as `Kernels::weights` packs them, if the caller packed it for this table.
+    pub b_panels: Option<*const u8>,
     /// Every block's term is a normal f32 or 0, so that an FMA rounds as the contract does. Always so for NVFP4.
     pub exact_in_f32: bool,
 }
@@ -122,21 +125,24 @@ pub fn supports(plan: &GemmPlan) -> Result<()> {
             plan.provider
         )));
     }
-    if !plan.b_packed.is_null() {
-        return Err(Error::NotSupported(
-            "packed weights are not in this version".into(),
-        ));
+    let one_b = plan.batch == 1 || (plan.strides.b_codes == 0 && plan.strides.b_scales == 0);
+    if !plan.b_packed.is_null() && !one_b {
+        return Err(Error::Mismatch(format!(
+            "desc.b_packed holds one b, the batch has {} different ones",
+            plan.batch
+        )));
     }
     Ok(())
 }
 
-pub fn run(cpu: &Cpu, plan: &GemmPlan) {
+pub fn run(cpu: &Cpu, plan: &GemmPlan) -> Result<()> {
+    let packed = weight::of(&cpu.kernels, plan)?;
     if let GemmOutput::Quantized(copy) = &plan.d {
         // SAFETY: the plan checked that both hold `domains()` values.
         unsafe { std::ptr::copy(copy.given_amax, copy.out.amax, copy.out.domains()) };
         super::quantize::clear_scale_padding(&copy.out);
     }
-    let exact = exact_in_f32(plan);
+    let exact = exact_in_f32(plan, packed.as_ref());
     let (down, across) = (plan.m.div_ceil(TILE_ROWS), plan.n.div_ceil(TILE_COLS));
     let tiles = down * across;
     cpu.pool.run_with(
@@ -150,9 +156,10 @@ pub fn run(cpu: &Cpu, plan: &GemmPlan) {
             let product = Product {
                 plan,
                 a,
-                b,
+                b: packed.map_or(b, |p| p.matrix(&b)),
                 c,
                 d,
+                b_panels: packed.and_then(|p| p.panels()),
                 exact_in_f32: exact[job / tiles % exact.len()],
             };
             // Across first: neighbours share the rows of A, which kernels keep packed.
@@ -171,21 +178,21 @@ pub fn run(cpu: &Cpu, plan: &GemmPlan) {
             finish(&product, &tile, scratch);
         },
     );
+    Ok(())
 }
 
 /// For each product of the batch (or one entry for all): no scale is so large or small that a term leaves f32's normal
 /// range.
-fn exact_in_f32(plan: &GemmPlan) -> Vec<bool> {
+fn exact_in_f32(plan: &GemmPlan, packed: Option<&Packed>) -> Vec<bool> {
     if plan.a.format != Format::Mxfp4 || plan.b.format != Format::Mxfp4 {
         return vec![true];
     }
     (0..plan.batch)
         .map(|i| {
             let (a, b, ..) = plan.product(i);
-            [a, b].iter().all(|q| {
-                // SAFETY: the plan checked the operand.
-                unsafe { operand::mx_is_safe(&Operand::of(q)) }
-            })
+            // SAFETY: the plan checked the operands.
+            let is_safe = |q| unsafe { operand::mx_is_safe(&Operand::of(q)) };
+            is_safe(&a) && packed.map_or_else(|| is_safe(&b), |p| p.safe)
         })
         .collect()
 }

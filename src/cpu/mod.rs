@@ -36,6 +36,7 @@ mod rule;
 mod scales;
 mod stats;
 mod transpose;
+mod weight;
 
 #[cfg(test)]
 mod gemm_tests;
@@ -43,16 +44,19 @@ mod gemm_tests;
 mod isa_tests;
 #[cfg(test)]
 mod table_tests;
+#[cfg(test)]
+mod weight_tests;
 
 use std::ops::Range;
 
 use crate::plan::{
-    DequantizePlan, GemmPlan, HadamardPlan, QuantizePlan, ScalesPlan, TransposePlan,
+    DequantizePlan, GemmPlan, HadamardPlan, QuantizePlan, Quantized, ScalesPlan, TransposePlan,
 };
 use crate::Result;
 use pool::Pool;
 
 pub use gemm::{GemmScratch, Product};
+pub use weight::WeightPacker;
 
 /// Part of a matrix.
 #[derive(Clone, Debug)]
@@ -74,6 +78,8 @@ pub struct Kernels {
     pub hadamard_tile: fn(&HadamardPlan, &Tile),
     /// Writes the accumulators (mode BLOCK) of D's tile to `scratch.acc`, rows `gemm::TILE_COLS` apart.
     pub gemm_tile: fn(&Product, &Tile, &mut GemmScratch),
+    /// How weights are packed for `gemm_tile`; None: in the plain form.
+    pub weights: Option<WeightPacker>,
 }
 
 /// Plain Rust.
@@ -84,6 +90,7 @@ pub const SCALAR: Kernels = Kernels {
     dequantize_tile: dequantize::dequantize_tile,
     hadamard_tile: hadamard::hadamard_tile,
     gemm_tile: gemm::gemm_tile,
+    weights: None,
 };
 
 impl Kernels {
@@ -198,8 +205,17 @@ impl Cpu {
         gemm::supports(plan)
     }
 
+    /// Bytes of B's packed form.
+    pub fn weight_bytes(&self, b: &Quantized) -> usize {
+        weight::bytes(&self.kernels, b)
+    }
+
+    /// Packs B for products on this context.
+    pub fn pack_weight(&self, b: &Quantized, packed: *mut u8, packed_bytes: usize) -> Result<()> {
+        weight::pack(self, b, packed, packed_bytes)
+    }
+
     pub fn gemm(&self, plan: &GemmPlan) -> Result<()> {
-        gemm::run(self, plan);
-        Ok(())
+        gemm::run(self, plan)
     }
 }

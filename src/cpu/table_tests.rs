@@ -351,6 +351,7 @@ fn product(
     kind: usize,
     dtype: Dtype,
     layout: ScaleLayout,
+    packed: bool,
 ) -> Vec<u8> {
     let (m, n, k) = shape;
     let operand = |format, rows, kind| {
@@ -383,17 +384,29 @@ fn product(
         (shape.bind("a", &buffers).expect("fits"), out)
     };
     let (a, _a) = operand(formats.0, m, kind);
-    let (b, _b) = operand(formats.1, n, 0);
+    let (b, _b) = operand(formats.1, n, if m % 2 == 0 { kind } else { 0 });
     let mut d = vec![0xA5u8; (m * (n + 1)).max(1) * dtype.size()];
     let bias: Vec<f32> = (0..n).map(|i| i as f32 * 0.25 - 1.0).collect();
+    let bytes = if packed { cpu.weight_bytes(&b) } else { 0 };
+    assert_eq!(packed, bytes > 0, "every format has a packed form");
+    // At an odd address; the byte after it stays as it is.
+    let mut weight = vec![0x5Au8; bytes + 2];
+    let at = weight[1..].as_mut_ptr();
+    if bytes > 0 {
+        cpu.pack_weight(&b, at, bytes).expect("packs");
+    }
     let request = plan::GemmRequest {
+        b_packed: if bytes > 0 { at } else { std::ptr::null() },
+        b_packed_bytes: bytes,
         bias: bias.as_ptr().cast(),
         ..plan::GemmRequest::default()
     };
     let out = Matrix::new("d", d.as_mut_ptr(), dtype, m as i64, n as i64, n as i64 + 1)
         .expect("a matrix");
     let plan = plan::gemm::plan(&request, Device::Cpu, a, b, None, Some(out)).expect("legal");
+    cpu.supports_gemm(&plan).expect("a weight packed for it");
     cpu.gemm(&plan).expect("runs");
+    assert_eq!((weight[0], weight[bytes + 1]), (0x5A, 0x5A));
     d
 }
 
@@ -424,10 +437,10 @@ fn products_equal_the_scalar_ones() {
                         (Dtype::F32, ScaleLayout::Linear),
                         (Dtype::Bf16, ScaleLayout::Swizzled),
                     ] {
-                        let want = product(&slow, formats, shape, kind, dtype, layout);
-                        // Twice on the same context: the second call finds the first one's packing buffers.
-                        for cpu in fast.iter().chain(&fast) {
-                            let got = product(cpu, formats, shape, kind, dtype, layout);
+                        let want = product(&slow, formats, shape, kind, dtype, layout, false);
+                        // The second call on a context finds the first one's packing buffers.
+                        for (cpu, packed) in fast.iter().flat_map(|c| [(c, false), (c, true)]) {
+                            let got = product(cpu, formats, shape, kind, dtype, layout, packed);
                             let same = match dtype {
                                 Dtype::F32 => got.chunks(4).zip(want.chunks(4)).all(|(g, w)| {
                                     let value =
@@ -438,7 +451,7 @@ fn products_equal_the_scalar_ones() {
                             };
                             assert!(
                                 same,
-                                "{} {formats:?} {shape:?} kind {kind} {dtype:?}",
+                                "{} {formats:?} {shape:?} kind {kind} {dtype:?} packed {packed}",
                                 kernels.name
                             );
                         }

@@ -85,16 +85,27 @@ static void good(nvfp4_context *ctx, const nvfp4_quantized *a, const nvfp4_quant
     FAILS(NVFP4_ERR_SHAPE, "6", nvfp4_gemm(ctx, &desc, a, b, &c, &d, NULL));
 
     desc = gemm_desc();
-    if (nvfp4_pack_weight_bytes(ctx, b, &bytes) == NVFP4_ERR_NOT_SUPPORTED) {
-        printf("SKIPPED: this version does not pack weights\n");
-        return;
-    }
-    CHECK(bytes > 0 && bytes <= sizeof packed, "%lu packed bytes", (unsigned long)bytes);
-    WORKS(nvfp4_pack_weight(ctx, b, packed.bytes, sizeof packed, NULL));
-    desc.b_packed = packed.bytes;
+    WORKS(nvfp4_pack_weight_bytes(ctx, b, &bytes));
+    CHECK(bytes > 64 && bytes < sizeof packed - 1, "%lu packed bytes", (unsigned long)bytes);
+    packed.bytes[0] = packed.bytes[bytes + 1] = 0x5A; /* from an odd address on, and nothing beside it */
+    WORKS(nvfp4_pack_weight(ctx, b, packed.bytes + 1, bytes, NULL));
+    CHECK(packed.bytes[0] == 0x5A && packed.bytes[bytes + 1] == 0x5A, "written beside the packed weight");
+    desc.b_packed = packed.bytes + 1;
     desc.b_packed_bytes = bytes;
+    memset(out.matrix, 0xFF, sizeof plain);
     WORKS(nvfp4_gemm(ctx, &desc, a, b, NULL, &d, NULL));
     CHECK(memcmp(plain, out.matrix, sizeof plain) == 0, "the packed weight gives another product");
+    WORKS(nvfp4_supports_gemm(ctx, &desc, M, N, K, a, b, NVFP4_F32));
+    packed.bytes[20] ^= 1;
+    FAILS(NVFP4_ERR_MISMATCH, "b_packed", nvfp4_gemm(ctx, &desc, a, b, NULL, &d, NULL));
+    packed.bytes[20] ^= 1;
+    memset(workspace.bytes, 0xFF, sizeof workspace);
+    desc.b_packed = workspace.bytes;
+    FAILS(NVFP4_ERR_MISMATCH, "b_packed", nvfp4_gemm(ctx, &desc, a, b, NULL, &d, NULL));
+    desc.b_packed = packed.bytes + 1;
+    codes[1][0] ^= 1; /* b after it was packed */
+    FAILS(NVFP4_ERR_MISMATCH, "pack b again", nvfp4_gemm(ctx, &desc, a, b, NULL, &d, NULL));
+    codes[1][0] ^= 1;
     desc.b_packed_bytes = bytes - 1;
     FAILS(NVFP4_ERR_BUFFER_SIZE, "", nvfp4_gemm(ctx, &desc, a, b, NULL, &d, NULL));
     FAILS(NVFP4_ERR_BUFFER_SIZE, "", nvfp4_pack_weight(ctx, b, out.bytes, bytes - 1, NULL));

@@ -70,8 +70,7 @@ def test_every_function_is_declared_with_its_number_of_arguments():
         arguments = arguments.strip()
         declared[name] = 0 if arguments in ("", "void") else arguments.count(",") + 1
     ours = {"nvfp4_" + name: len(arguments) for name, (_, arguments) in _abi.FUNCTIONS.items()}
-    unused = {"nvfp4_pack_weight", "nvfp4_pack_weight_bytes"}  # a cache of weights belongs to an engine, not to arrays
-    assert {name: count for name, count in declared.items() if name not in unused} == ours
+    assert declared == ours
 
 
 @pytest.mark.parametrize(

@@ -237,3 +237,37 @@ def test_wrong_operands():
         nvfp4.gemm(q, q, accumulate="exact")
     with pytest.raises(nvfp4.ArgumentError, match="row_factors holds 2"):
         nvfp4.gemm(q, q, row_factors=[1, 2])
+
+
+@pytest.mark.parametrize("variant", ["nvfp4", "mxfp4", "bf16", "swizzled"])
+def test_a_packed_weight_gives_the_same_products(variant, poison, rng):
+    kw = {"scale_layout": "swizzled"} if variant == "swizzled" else {"format": variant}
+    for m, n, k in [(1, 33, 40), (5, 2, 100), (130, 70, 257)]:
+        a = nvfp4.quantize(rng.standard_normal((m, k)).astype(F), **kw)
+        b = nvfp4.quantize(rng.standard_normal((n, k)).astype(F), **kw)
+        packed = nvfp4.pack_weight(b)
+        assert str(packed.data.nbytes) in repr(packed)
+        want = nvfp4.gemm(a, b, out_dtype="float32")
+        assert want.any()
+        np.testing.assert_array_equal(bits(nvfp4.gemm(a, b, out_dtype="float32", b_packed=packed)), bits(want))
+        both = nvfp4.gemm([a, a], b, out_dtype="float32", b_packed=packed)
+        np.testing.assert_array_equal(bits(both), bits(np.stack([want, want])))
+
+
+def test_a_packed_weight_of_another_matrix_is_refused(rng):
+    x = rng.standard_normal((40, 64)).astype(F)
+    a, b = nvfp4.quantize(x), nvfp4.quantize(x)
+    packed = nvfp4.pack_weight(b)
+    with pytest.raises(nvfp4.ArgumentError, match="another matrix"):
+        nvfp4.gemm(a, nvfp4.quantize(-x), b_packed=packed)
+    with pytest.raises(nvfp4.ArgumentError, match=r"holds an NVFP4 matrix \[40, 64\]"):
+        nvfp4.gemm(a, nvfp4.quantize(x[:39]), b_packed=packed)
+    with pytest.raises(nvfp4.ArgumentError, match="batch has 2 different"):
+        nvfp4.gemm([a, a], [b, b], b_packed=packed)
+    for byte in (0, 0xFF):
+        with pytest.raises(nvfp4.ArgumentError, match="b_packed"):
+            nvfp4.gemm(a, b, b_packed=nvfp4.PackedWeight(np.full_like(packed.data, byte)))
+    with pytest.raises(nvfp4.DtypeError, match="ndarray"):
+        nvfp4.gemm(a, b, b_packed=packed.data)
+    with pytest.raises(nvfp4.DtypeError, match="ndarray"):
+        nvfp4.pack_weight(x)

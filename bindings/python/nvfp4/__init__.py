@@ -14,7 +14,7 @@ A thin layer over libnvfp4 (C ABI, ctypes); every byte is specified in docs/form
 from ._abi import library_path
 from ._context import set_log, set_threads, version
 from ._errors import ArgumentError, DtypeError, Error
-from ._gemm import gemm
+from ._gemm import PackedWeight, gemm, pack_weight
 from ._hadamard import hadamard, swizzle_scales, unswizzle_scales
 from ._linear import Recipe, linear, linear_backward, recipe
 from ._options import Options
@@ -29,6 +29,7 @@ __all__ = [
     "DtypeError",
     "Error",
     "Options",
+    "PackedWeight",
     "QuantizedTensor",
     "Recipe",
     "Stats",
@@ -39,6 +40,7 @@ __all__ = [
     "library_path",
     "linear",
     "linear_backward",
+    "pack_weight",
     "quantize",
     "recipe",
     "requantize",

@@ -146,6 +146,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "unswizzle_scales": ("s", [ptr, i64, i64, ptr, size, ptr, i64, ptr]),
     "gemm_workspace": ("s", [ptr, _GDESC, _QUANTIZED, _QUANTIZED, _MATRIX, _SIZE]),
     "gemm": ("s", [ptr, _GDESC, _QUANTIZED, _QUANTIZED, _MATRIX, _MATRIX, ptr]),
+    "pack_weight_bytes": ("s", [ptr, _QUANTIZED, _SIZE]),
+    "pack_weight": ("s", [ptr, _QUANTIZED, ptr, size, ptr]),
     "recipe_init": ("s", [c.c_char_p, _RECIPE]),
     "recipe_quantize_desc": ("s", [_RECIPE, u32, _QDESC]),
     "linear_workspace": ("s", [ptr, _LDESC, i64, i64, i64, u32, _SIZE]),

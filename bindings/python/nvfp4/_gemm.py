@@ -19,12 +19,47 @@ from ._tensor import QuantizedTensor
 Operand = Union[QuantizedTensor, Sequence[QuantizedTensor]]
 
 
+class PackedWeight:
+    """A weight in the order that products on this machine read fastest: `pack_weight` makes it, `gemm` takes it as
+    ``b_packed`` beside the tensor that it was made of. Not to be stored: the bytes are this version's and this
+    processor's.
+
+    Attributes:
+        data: the packed bytes.
+    """
+
+    def __init__(self, data: NDArray[np.uint8]) -> None:
+        self.data = data
+
+    def __repr__(self) -> str:
+        return f"PackedWeight({self.data.nbytes} bytes)"
+
+
+def pack_weight(b: QuantizedTensor) -> PackedWeight:
+    """Packs a weight once for many products.
+
+    Args:
+        b: [N, K], quantized with blocks along K. It stays in use beside the packed bytes; pack again when it changes (a
+            product compares both at some places, and raises `ArgumentError` where they differ).
+
+    Returns:
+        What `gemm` takes as ``b_packed``.
+    """
+    if not isinstance(b, QuantizedTensor):
+        raise DtypeError(f"b is a {type(b).__name__}; a QuantizedTensor is needed")
+    context, desc, need = cpu(), b.to_c(), ctypes.c_size_t()
+    _abi.call("pack_weight_bytes", context.handle, ctypes.byref(desc), ctypes.byref(need))
+    data = np.empty(need.value, np.uint8)
+    _abi.call("pack_weight", context.handle, ctypes.byref(desc), data.ctypes.data, data.nbytes, None)
+    return PackedWeight(data)
+
+
 @overload
 def gemm(
     a: Operand, b: Operand, bias: Array | None = ..., c: Array | None = ..., alpha: Any = ..., beta: Any = ...,
     activation: str | None = ..., *, out_dtype: Literal["nvfp4", "mxfp4"], accumulate: str = ...,
     row_factors: Any = ..., col_factors: Any = ..., out_options: Options | Mapping[str, Any] | None = ...,
-    out_amax: Any = ..., seed: int = ..., offset: int = ...,
+    out_amax: Any = ..., seed: int = ..., offset: int = ..., b_packed: PackedWeight | None = ...,
 ) -> QuantizedTensor: ...  # fmt: skip
 
 
@@ -33,7 +68,7 @@ def gemm(
     a: Operand, b: Operand, bias: Array | None = ..., c: Array | None = ..., alpha: Any = ..., beta: Any = ...,
     activation: str | None = ..., out_dtype: Any = ..., accumulate: str = ..., *,
     row_factors: Any = ..., col_factors: Any = ..., out_options: None = ..., out_amax: None = ..., seed: int = ...,
-    offset: int = ...,
+    offset: int = ..., b_packed: PackedWeight | None = ...,
 ) -> Array: ...  # fmt: skip
 
 
@@ -54,6 +89,7 @@ def gemm(
     out_amax: Any = None,
     seed: int = 0,
     offset: int = 0,
+    b_packed: PackedWeight | None = None,
 ) -> Array | QuantizedTensor:
     """``D = act(alpha' * A B^T + beta * C + bias)``, then one cast (docs/format.md, section 10).
 
@@ -71,6 +107,7 @@ def gemm(
         row_factors, col_factors: M and N real numbers, multiplied into alpha by row and column of D.
         out_options, out_amax, seed, offset: of a quantized D: its options (as in `quantize`), its given amax, which NVFP4
             needs unless the chain is "single", and the key of stochastic rounding.
+        b_packed: what `pack_weight` made of b: the same values, faster.
 
     Returns:
         An array [M, N] ([batch, M, N] where an operand is a sequence), or a `QuantizedTensor` [M, N].
@@ -106,6 +143,11 @@ def gemm(
             keep.append(_arrays.factors(values, count, name))
             setattr(desc, name, keep[-1].ctypes.data)
     c_matrix = None if c is None else _c_matrix(c, shape, desc, keep)
+    if b_packed is not None:
+        if not isinstance(b_packed, PackedWeight):
+            raise DtypeError(f"b_packed is a {type(b_packed).__name__}; what pack_weight returns is needed")
+        desc.b_packed, desc.b_packed_bytes = b_packed.data.ctypes.data, b_packed.data.nbytes
+        keep.append(b_packed)
     context = cpu()
     if isinstance(out_dtype, str) and out_dtype in ("nvfp4", "mxfp4"):
         if batch is not None:

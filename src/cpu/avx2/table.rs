@@ -182,9 +182,7 @@ pub fn gemm_tile<const VNNI: bool>(product: &Product, tile: &Tile, scratch: &mut
     let (rows, cols) = (tile.rows.clone(), tile.cols.clone());
     let (a, b) = (&product.a, &product.b);
     let both_bf16 = a.format == Format::Bf16 && b.format == Format::Bf16;
-    let scalar = (is_elementwise(a, b) && !both_bf16)
-        || !product.exact_in_f32
-        || !product.plan.b_packed.is_null();
+    let scalar = (is_elementwise(a, b) && !both_bf16) || !product.exact_in_f32;
     if scalar {
         return (SCALAR.gemm_tile)(product, tile, scratch);
     }

@@ -11,7 +11,7 @@ use crate::cpu::gemm::{is_elementwise, GemmScratch, Product, TILE_COLS};
 use crate::cpu::operand::Operand;
 use crate::cpu::quantize::{only, raise, store_scales, wants_amax};
 use crate::cpu::rule::{Draw, Rule, Transform};
-use crate::cpu::{Kernels, Tile, SCALAR};
+use crate::cpu::{Kernels, Tile, WeightPacker, SCALAR};
 use crate::numerics::rounding::Draw as Key;
 use crate::numerics::scale::tensor_scale;
 use crate::numerics::{Block, Dtype, Format, Nonfinite, Rounding, ScaleLayout};
@@ -25,6 +25,11 @@ pub fn table() -> Option<Kernels> {
         quantize_tile,
         dequantize_tile,
         gemm_tile,
+        weights: Some(WeightPacker {
+            layout: *b"avx512\0\0",
+            panel_bytes: gemm::panel_bytes,
+            pack_panel: gemm::pack_weight_panel,
+        }),
         ..SCALAR
     })
 }
@@ -516,9 +521,9 @@ fn gemm_tile(product: &Product, tile: &Tile, scratch: &mut GemmScratch) {
     if !product.exact_in_f32 {
         return (SCALAR.gemm_tile)(product, tile, scratch);
     }
-    let right = match product.plan.b_packed {
-        p if p.is_null() => gemm::Right::Rows(&b),
-        p => gemm::Right::Packed(p.cast()),
+    let right = match product.b_panels {
+        None => gemm::Right::Rows(&b),
+        Some(p) => gemm::Right::Packed(p),
     };
     // SAFETY: as above.
     unsafe { gemm::tile(&a, right, rows, cols, &mut scratch.packing, acc, TILE_COLS) }

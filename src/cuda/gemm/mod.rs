@@ -103,7 +103,9 @@ pub fn supports(cuda: &Cuda, plan: &GemmPlan) -> Result<()> {
     }
     if !plan.b_packed.is_null() {
         return Err(Error::NotSupported(
-            "packed weights are not in this version".into(),
+            "desc.b_packed is given on a CUDA context, where weights have no packed form: leave it NULL, the kernels \
+             read b as it is"
+                .into(),
         ));
     }
     for (name, size) in [
