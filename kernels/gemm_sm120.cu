@@ -33,33 +33,52 @@ __device__ __forceinline__ void copy_async(void* to, const void* from) {
     else asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(at), "l"(from) : "memory");
 }
 
-// 128 rows of one operand, 128 k from k0 on; zeros where there are no codes.
+// One operand's 128 rows of a tile, as this thread fetches them.
 template <bool Nv>
-__device__ __forceinline__ void fetch(const AnyOperand& x, const uint8_t* codes, const uint8_t* scales, int row0, int rows, int k0,
-                                      int k, uint4* tile, uint32_t (*words)[kScaledM]) {
-#pragma unroll
-    for (int i = 0; i < kScaledM * 4 / kScaledThreads; ++i) {
-        const int at = threadIdx.x + i * kScaledThreads, r = at >> 2, part = at & 3;
-        const int row = row0 + r, first = k0 + 32 * part;
-        uint4* to = &tile[part_at(r, part)];
-        if (x.vector && row < rows && first + 32 <= k) copy_async<16>(to, codes + row * x.stride + first / 2);
-        else *to = row < rows && first < k ? load_codes32(x, codes, row, first, k) : make_uint4(0, 0, 0, 0);
+struct Feed {
+    static constexpr int kBlock = Nv ? 16 : 32;
+    const uint8_t *codes, *scales;  // of the batch item
+    const uint8_t *my_codes, *my_scales;  // this thread's first 16 codes bytes and first scale word
+    int row0, rows, scale_step;
+    bool by_copies;  // all rows are there, and aligned
+
+    __device__ __forceinline__ Feed(const AnyOperand& x, const uint8_t* codes_, const uint8_t* scales_, int row0_, int rows_)
+        : codes(codes_), scales(scales_), row0(row0_), rows(rows_) {
+        my_codes = codes + (row0 + int(threadIdx.x / 4)) * x.stride + threadIdx.x % 4 * 16;
+        const int row = row0 + threadIdx.x % kScaledM, block = threadIdx.x / kScaledM * 4;
+        my_scales = scales + (x.swizzled ? swizzled_offset(row, block, x.scale_stride) : row * x.scale_stride + block);
+        scale_step = (x.swizzled ? 128 : 1) * (kScaledK / kBlock);
+        by_copies = x.vector && row0 + kScaledM <= rows &&
+                    ((reinterpret_cast<uintptr_t>(scales) | (x.swizzled ? 0 : x.scale_stride)) & 3) == 0;
     }
-    constexpr int kBlock = Nv ? 16 : 32;
-    if (!Nv && threadIdx.x >= kScaledM) return;
-    const int r = threadIdx.x % kScaledM, row = row0 + r, block = k0 / kBlock + 4 * (threadIdx.x / kScaledM);
-    const int blocks = (k + kBlock - 1) / kBlock;
-    const bool by_words = ((reinterpret_cast<uintptr_t>(scales) | (x.swizzled ? 0 : x.scale_stride)) & 3) == 0;
-    uint32_t* to = &words[threadIdx.x / kScaledM][r];
-    if (by_words && row < rows && block + 4 <= blocks) {
-        copy_async<4>(to, scales + (x.swizzled ? swizzled_offset(row, block, x.scale_stride) : row * x.scale_stride + block));
-    } else {
+
+    // 128 k from step * 128 on; zeros where there are no codes.
+    __device__ __forceinline__ void fetch(const AnyOperand& x, int step, int k, uint4* tile, uint32_t (*words)[kScaledM]) const {
+        if (by_copies && (step + 1) * kScaledK <= k) {
+#pragma unroll
+            for (int i = 0; i < 2; ++i)
+                copy_async<16>(&tile[part_at(threadIdx.x / 4 + 64 * i, threadIdx.x % 4)], my_codes + 64 * i * x.stride + step * (kScaledK / 2));
+            if (Nv || threadIdx.x < kScaledM)
+                copy_async<4>(&words[threadIdx.x / kScaledM][threadIdx.x % kScaledM], my_scales + (long long)step * scale_step);
+        } else {
+            fetch_slowly(x, step * kScaledK, k, tile, words);
+        }
+    }
+
+    __device__ __noinline__ void fetch_slowly(const AnyOperand& x, int k0, int k, uint4* tile, uint32_t (*words)[kScaledM]) const {
+        for (int i = 0; i < 2; ++i) {
+            const int r = threadIdx.x / 4 + 64 * i, part = threadIdx.x % 4, row = row0 + r, first = k0 + 32 * part;
+            tile[part_at(r, part)] = row < rows && first < k ? load_codes32(x, codes, row, first, k) : make_uint4(0, 0, 0, 0);
+        }
+        if (!Nv && threadIdx.x >= kScaledM) return;
+        const int row = row0 + threadIdx.x % kScaledM, block = k0 / kBlock + 4 * (threadIdx.x / kScaledM);
+        const int blocks = (k + kBlock - 1) / kBlock;
         uint32_t word = 0;
         for (int i = 0; i < 4; ++i)
             if (row < rows && block + i < blocks) word |= scale_byte(x, scales, row, block + i) << (8 * i);
-        *to = word;
+        words[threadIdx.x / kScaledM][threadIdx.x % kScaledM] = word;
     }
-}
+};
 
 // D (16 x 8) += A (16 x 64) B^T (8 x 64), all four block scales of a row in a register. Lane 4 g + t supplies the scales
 // of A's row g + 8 (t & 1) if t / 2 is `ThreadA`, and those of B's row g if t is `ThreadB`.
@@ -114,12 +133,13 @@ __device__ __forceinline__ void scaled_product(const PortableArgs& args) {
         const int row0 = at % args.m_tiles * kScaledM, col0 = at / args.m_tiles * kScaledN;
         Epilogue e;
         const BatchItem p(args, item, e);
+        const Feed<Nv> a(args.a, p.a_codes, p.a_scales, row0, args.m), b(args.b, p.b_codes, p.b_scales, col0, args.n);
         // Every step commits a group, an empty one past the end, so that the count of groups in flight stays the same.
         auto load = [&](int step) {
             if (step < steps) {
                 ScaledStage& s = shared.ring[step % kScaledStages];
-                fetch<Nv>(args.a, p.a_codes, p.a_scales, row0, args.m, step * kScaledK, args.k, s.a, s.a_scales);
-                fetch<Nv>(args.b, p.b_codes, p.b_scales, col0, args.n, step * kScaledK, args.k, s.b, s.b_scales);
+                a.fetch(args.a, step, args.k, s.a, s.a_scales);
+                b.fetch(args.b, step, args.k, s.b, s.b_scales);
             }
             asm volatile("cp.async.commit_group;" ::: "memory");
         };

@@ -243,6 +243,21 @@ pub struct Bench<'a> {
     pub workspace: Memory,
 }
 
+impl Bench<'_> {
+    /// With so many bytes for operands and outputs, and of workspace.
+    pub fn new(cuda: &Cuda, arena: usize, workspace: usize) -> Bench<'_> {
+        let workspace = Memory::new(workspace);
+        workspace.fill(0xFF);
+        Bench {
+            cpu: Cpu::new(1),
+            cuda,
+            stream: Stream::new(),
+            arena: Arena::new(arena),
+            workspace,
+        }
+    }
+}
+
 fn f32s(arena: &mut Arena, r: &mut Random, count: usize, poison: u8) -> Region {
     let at = arena.take(4 * count, 0, poison);
     for i in 0..count {

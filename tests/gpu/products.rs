@@ -3,14 +3,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 
-use nvfp4::cpu::Cpu;
 use nvfp4::cuda::Cuda;
 use nvfp4::numerics::*;
 
 use super::config::Random;
-use super::device::{self, Memory, Stream};
+use super::device;
 use super::gemm::{run, Bench, Data, Product, Side, Tally};
-use super::side::Arena;
 
 const ARENA: usize = 48 << 20;
 const WORKSPACE: usize = 40 << 20;
@@ -182,6 +180,12 @@ pub fn grid() -> Vec<Product> {
     all
 }
 
+/// A plain product in mode HARDWARE, all of it aligned.
+pub fn fp4(m: usize, n: usize, k: usize) -> Product {
+    let nv = || side(Format::Nvfp4, true, true);
+    product(m, n, k, nv(), nv(), Accumulate::Hardware)
+}
+
 fn is_fp4_pair(a: Format, b: Format) -> bool {
     a == b && a != Format::Bf16
 }
@@ -278,14 +282,7 @@ pub fn many(cuda: &Cuda, products: &[Product]) -> Result<(String, usize), String
         for _ in 0..threads {
             s.spawn(|| {
                 device::enter().expect("entered before");
-                let mut t = Bench {
-                    cpu: Cpu::new(1),
-                    cuda,
-                    stream: Stream::new(),
-                    arena: Arena::new(ARENA),
-                    workspace: Memory::new(WORKSPACE),
-                };
-                t.workspace.fill(0xFF);
+                let mut t = Bench::new(cuda, ARENA, WORKSPACE);
                 let mut tally = Tally::default();
                 loop {
                     let i = next.fetch_add(1, Ordering::Relaxed);
