@@ -18,10 +18,10 @@ ifeq ($(CUDA)$(NVCC),1)
 export NVCC = $(shell ls -d $(CURDIR)/.venv-cuda/lib/python3*/site-packages/nvidia/cu13/bin/nvcc 2>/dev/null | head -n 1)
 endif
 
-.PHONY: help lib demo test bench wheel install test-gpu clean
+.PHONY: help lib demo test test-long bench wheel install test-gpu clean
 help:
 	@sed -n '1,4s/^# //p' Makefile
-	@echo "targets: demo, test, bench, wheel, install PREFIX=, test-gpu, lib, clean; CUDA=1 adds the CUDA backend"
+	@echo "targets: demo, test, test-long, bench, wheel, install PREFIX=, test-gpu, lib, clean; CUDA=1 adds the CUDA backend"
 
 $(VENV)/ready: tests/requirements.txt
 	@command -v $(CARGO) > /dev/null || { echo "cargo was not found: install Rust, or set CARGO="; exit 1; }
@@ -56,6 +56,9 @@ demo: build/examples/trainer
 test:
 	@$(MAKE) --no-print-directory build/examples/trainer
 	@$(PY) tests/run.py
+# Checks that take minutes, one a line.
+test-long:
+	$(CARGO) test --release --locked --lib $(FEATURES) -- --ignored a_hundred_million
 bench: $(TOOLS)
 	$(CARGO) bench --locked $(FEATURES)
 wheel: lib

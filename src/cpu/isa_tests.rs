@@ -263,6 +263,8 @@ pub fn check_all_inputs(q: Quantizer, dtype: Dtype) {
             .iter()
             .map(|v| if v.abs() > lead { lead } else { *v })
             .collect();
+        let (_, scales) = expected(&o, &small, 2688.0, None);
+        assert!(scales.iter().all(|s| *s == byte), "blocks of scale {byte}");
         check_row(q, &o, &Row::new(dtype, &small), 2688.0, None);
     }
 }

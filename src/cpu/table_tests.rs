@@ -271,6 +271,19 @@ fn copies() -> Vec<Options> {
     all
 }
 
+/// Both copies, to the last bit and the last byte of padding.
+fn assert_same(got: &[Option<Output>; 2], want: &[Option<Output>; 2], at: impl Fn() -> String) {
+    for (got, want) in got.iter().zip(want) {
+        let (Some(got), Some(want)) = (got, want) else {
+            continue;
+        };
+        let bits = |a: &[f32]| a.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&got.amax), bits(&want.amax), "amax, {}", at());
+        assert!(got.scales == want.scales, "scales, {}", at());
+        assert!(got.codes == want.codes, "codes, {}", at());
+    }
+}
+
 #[test]
 fn quantized_copies_equal_the_scalar_ones() {
     let shapes = [
@@ -317,23 +330,12 @@ fn quantized_copies_equal_the_scalar_ones() {
                             let want = run(&slow, &case, &mut input, poison);
                             for cpu in &fast {
                                 let got = run(cpu, &case, &mut input, poison);
-                                for (got, want) in got.iter().zip(&want) {
-                                    let (Some(got), Some(want)) = (got, want) else {
-                                        continue;
-                                    };
-                                    let at = || {
-                                        format!(
-                                            "{} [{rows}, {cols}] {dtype:?} kind {kind} {case:?}",
-                                            kernels.name
-                                        )
-                                    };
-                                    let bits = |a: &[f32]| {
-                                        a.iter().map(|v| v.to_bits()).collect::<Vec<_>>()
-                                    };
-                                    assert_eq!(bits(&got.amax), bits(&want.amax), "amax, {}", at());
-                                    assert!(got.scales == want.scales, "scales, {}", at());
-                                    assert!(got.codes == want.codes, "codes, {}", at());
-                                }
+                                assert_same(&got, &want, || {
+                                    format!(
+                                        "{} [{rows}, {cols}] {dtype:?} kind {kind} {case:?}",
+                                        kernels.name
+                                    )
+                                });
                             }
                         }
                     }
@@ -408,6 +410,76 @@ fn product(
     cpu.gemm(&plan).expect("runs");
     assert_eq!((weight[0], weight[bytes + 1]), (0x5A, 0x5A));
     d
+}
+
+#[test]
+fn every_tail_of_both_copies_equals_the_scalar_one() {
+    let mx = Options {
+        format: Format::Mxfp4,
+        ..Options::default()
+    };
+    let rht = Options {
+        hadamard: 16,
+        ..Options::default()
+    };
+    let square = Options {
+        block: Block::TwoD,
+        ..Options::default()
+    };
+    let slow = Cpu::with_kernels(1, SCALAR);
+    for kernels in tables() {
+        let fast = Cpu::with_kernels(2, kernels);
+        for n in 0..34 {
+            for (rows, cols) in [(n, 50), (50, n), (n, n)] {
+                for (i, o) in [Options::default(), rht, mx, square]
+                    .into_iter()
+                    .enumerate()
+                {
+                    let case = Case {
+                        rowwise: Some(o),
+                        columnwise: Some(o),
+                        nonfinite: Nonfinite::Propagate,
+                        given: None,
+                        pad: n % 3,
+                    };
+                    let dtype = [Dtype::F32, Dtype::Bf16, Dtype::F16][(n + i) % 3];
+                    let mut input = Input::new((n + i) % 9, dtype, rows, cols, n % 4);
+                    for poison in [0xFF, 0] {
+                        let want = run(&slow, &case, &mut input, poison);
+                        let got = run(&fast, &case, &mut input, poison);
+                        assert_same(&got, &want, || {
+                            format!("{} [{rows}, {cols}] {dtype:?} {case:?}", kernels.name)
+                        });
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_tail_of_a_product_equals_the_scalar_one() {
+    let slow = Cpu::with_kernels(1, SCALAR);
+    for kernels in tables() {
+        let fast = Cpu::with_kernels(1, kernels);
+        for n in 0..34 {
+            for shape in [(n, 35, 80), (5, n, 80), (9, 34, n)] {
+                for format in [Format::Nvfp4, Format::Mxfp4, Format::Bf16] {
+                    let (formats, layout) = ((format, format), ScaleLayout::Linear);
+                    let of =
+                        |cpu, packed| product(cpu, formats, shape, 0, Dtype::F32, layout, packed);
+                    let want = of(&slow, false);
+                    for packed in [false, true] {
+                        assert!(
+                            of(&fast, packed) == want,
+                            "{} {format:?} {shape:?} packed {packed}",
+                            kernels.name
+                        );
+                    }
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -145,7 +145,7 @@ unsafe fn sample(b: &Quantized) -> u64 {
 }
 
 /// The table's own packer, for the formats that it knows; None: the plain form.
-fn packer<'a>(kernels: &'a Kernels, format: Format) -> Option<&'a WeightPacker> {
+fn packer(kernels: &Kernels, format: Format) -> Option<&WeightPacker> {
     kernels.weights.as_ref().filter(|_| format != Format::Bf16)
 }
 

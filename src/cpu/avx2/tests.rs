@@ -74,9 +74,9 @@ fn random_bit_patterns() {
     }
 }
 
-/// Takes minutes: `cargo test --release -- --ignored a_hundred_million`.
+/// `make test-long`.
 #[test]
-#[ignore = "long: run by name"]
+#[ignore = "long: make test-long"]
 fn a_hundred_million_random_bit_patterns() {
     if can_run() {
         check_random_bits(quantize_row, 100_000_000);

@@ -83,6 +83,15 @@ fn random_bit_patterns() {
     }
 }
 
+/// `make test-long`.
+#[test]
+#[ignore = "long: make test-long"]
+fn a_hundred_million_random_bit_patterns() {
+    if can_run() {
+        check_random_bits(quantize_row, 100_000_000);
+    }
+}
+
 #[test]
 fn transformed_rows() {
     if can_run() {
