@@ -48,7 +48,7 @@ def main():
     shape = gpt.Shape(corpus.vocabulary, o.depth, o.width, o.heads, o.hidden, o.length)
     run = train.Run(o.recipe, o.layers, o.seed, o.steps, o.tokens_per_step, o.rate, min(100, o.steps // 4), shape, o.held_out_batches)
     if o.compile or (o.compile is None and o.device.startswith("cuda")):
-        train.compile_pieces()
+        gpt.compile_pieces()
     o.out.mkdir(parents=True, exist_ok=True)
     record = train.train(run, corpus, o.device, o.out, o.resume, o.save_every)
     step, loss = record["held_out"][-1]

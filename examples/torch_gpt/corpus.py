@@ -113,9 +113,9 @@ def unrepeated(text, seen):
     return "\n\n".join(kept)
 
 
-def held_out(name):
+def held_out(name, share):
     """Whether a document belongs to the held-out part."""
-    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest()) < HELD_OUT * 2**32
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest()) < share * 2**32
 
 
 def main():
@@ -124,6 +124,7 @@ def main():
     parser.add_argument("--text", type=pathlib.Path, help="a folder of your own text instead of Debian's packages")
     parser.add_argument("--cache", type=pathlib.Path, help="where packages are kept between runs")
     parser.add_argument("--vocabulary", type=int, default=VOCABULARY)
+    parser.add_argument("--held-out", type=float, default=HELD_OUT, help="share of the documents")
     options = parser.parse_args()
     from tokenizers import ByteLevelBPETokenizer
 
@@ -134,7 +135,7 @@ def main():
         for name, text in source:
             text = unrepeated(text, seen)
             if len(text) > 300:
-                parts["held_out" if held_out(name) else "train"].append(text)
+                parts["held_out" if held_out(name, options.held_out) else "train"].append(text)
     if not all(parts.values()):
         parser.error(f"too little text: {len(parts['train'])} training and {len(parts['held_out'])} held-out documents")
     for name, texts in parts.items():

@@ -74,7 +74,7 @@ class _Linear(torch.autograd.Function):
         ctx.save_for_backward(x, w)
         ctx.options = options
         flat = x.reshape(-1, x.shape[-1])
-        return product(OPERAND(flat), OPERAND(w, tiles=True)).view(*x.shape[:-1], -1)
+        return product(operand(flat), operand(w, tiles=True)).view(*x.shape[:-1], -1)
 
     @staticmethod
     def backward(ctx, dy):
@@ -82,20 +82,9 @@ class _Linear(torch.autograd.Function):
         rht, stochastic = ctx.options
         x2, dy2 = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
         turn = transformed if rht else (lambda t: t)
-        dx = product(OPERAND(dy2, stochastic=stochastic), OPERAND(w.t().contiguous(), tiles=True))
-        dw = product(
-            OPERAND(turn(dy2.t().contiguous()), stochastic=stochastic), OPERAND(turn(x2.t().contiguous()))
-        )  # fmt: skip
+        dx = product(operand(dy2, stochastic=stochastic), operand(w.t().contiguous(), tiles=True))
+        dw = product(operand(turn(dy2.t().contiguous()), stochastic=stochastic), operand(turn(x2.t().contiguous())))
         return dx.view(x.shape), dw, None
-
-
-OPERAND = operand
-
-
-def compile_pieces():
-    """Makes one or two kernels of a quantization."""
-    global OPERAND
-    OPERAND = torch.compile(operand, dynamic=False)
 
 
 class FakeQuantLinear(nn.Module):

@@ -2,10 +2,8 @@
 
 import dataclasses
 import json
-import pathlib
 import time
 
-import fakequant
 import model as gpt
 import numpy as np
 import optimizer as optim
@@ -32,6 +30,7 @@ class Run:
     shape: gpt.Shape = dataclasses.field(default_factory=gpt.Shape)
     held_out_batches: int = 16
     held_out_every: int = 500
+    stop: int = 0  # end after so many steps of the schedule; 0: all
 
     def __post_init__(self):
         if self.tokens_per_step % self.shape.length:
@@ -40,7 +39,7 @@ class Run:
     @property
     def name(self):
         where = "" if self.recipe == "bf16" else f"-{self.layers}"
-        return f"{self.recipe}{where}-seed{self.seed}"
+        return f"{self.recipe}{where}-seed{self.seed}" + (f"-first{self.stop}" if self.stop else "")
 
 
 class Trainer:
@@ -150,11 +149,12 @@ def train(run, corpus, device="cuda", out=None, resume=False, save_every=0, unti
     file = out / f"{run.name}.pt" if out else None
     if resume and file and file.exists():
         trainer.resume(file)
-    bar = tqdm(total=run.steps, initial=trainer.done, desc=run.name, mininterval=2) if tqdm and progress else None
+    bar = tqdm(total=run.stop or run.steps, initial=trainer.done, desc=run.name, mininterval=2) if tqdm and progress else None
     timed, since = [], None  # (steps, seconds) of undisturbed stretches
-    while trainer.done < run.steps:
+    last = run.stop or run.steps
+    while trainer.done < last:
         trainer.step()
-        if trainer.done % 100 == 0 or trainer.done == run.steps:
+        if trainer.done % 100 == 0 or trainer.done == last:
             synchronize(trainer.device)
             now = time.monotonic()
             if since and trainer.done - since[0] == 100:
@@ -162,11 +162,11 @@ def train(run, corpus, device="cuda", out=None, resume=False, save_every=0, unti
             if bar:
                 bar.set_postfix(loss=f"{float(trainer.losses[trainer.done - 1]):.3f}", refresh=False)
                 bar.update(trainer.done - bar.n)
-            if trainer.done % run.held_out_every == 0 or trainer.done == run.steps:
+            if trainer.done % run.held_out_every == 0 or trainer.done == last:
                 trainer.evaluations.append([trainer.done, trainer.evaluate()])
             if save_every and file and trainer.done % save_every == 0:
                 trainer.save(file)
-            if until and time.monotonic() > until and trainer.done < run.steps:
+            if until and time.monotonic() > until and trainer.done < last:
                 trainer.save(file)
                 return None
             since = (trainer.done, time.monotonic())
@@ -174,7 +174,7 @@ def train(run, corpus, device="cuda", out=None, resume=False, save_every=0, unti
         bar.close()
     record = {
         "name": run.name, **dataclasses.asdict(run), "parameters": trainer.parameters,
-        "losses": [round(x, 5) for x in trainer.losses.tolist()], "norms": [round(x, 4) for x in trainer.norms.tolist()],
+        "losses": [round(x, 5) for x in trainer.losses[:last].tolist()], "norms": [round(x, 4) for x in trainer.norms[:last].tolist()],
         "held_out": trainer.evaluations, "bytes_per_token": corpus.bytes_per_token,
         "step_ms": 1000 * sorted(timed)[len(timed) // 2] / 100 if timed else None,
         "memory_gb": torch.cuda.max_memory_allocated() / 1e9 if trainer.device.type == "cuda" else None,
@@ -193,14 +193,3 @@ def write_log(record, path):
     lines = [heads, *({"step": i + 1, "loss": x, "gradient_norm": g} for i, (x, g) in enumerate(zip(record["losses"], record["norms"])))]
     lines += [{"step": step, "held_out": loss} for step, loss in record["held_out"]]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
-def compile_pieces():
-    """Compiles what is memory bound; once a process, for all runs."""
-    gpt.compile_pieces()
-    fakequant.compile_pieces()
-
-
-def default_corpus():
-    """The corpus beside this file, if it was made."""
-    return pathlib.Path(__file__).parent / "corpus.xz"
