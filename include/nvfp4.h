@@ -130,6 +130,13 @@
 // max(x, 0) squared.
 #define NVFP4_ACTIVATION_RELU2 3
 
+// Which extent of a grouped product differs from group to group.
+// D [sum M_g, N] = A [sum M_g, K] times B_g [N, K]: fprop and dgrad of a layer of experts.
+#define NVFP4_RAGGED_M 0
+
+// D_g [M, N] = A [M, K_g] times B [N, K_g]: wgrad; A and B are columnwise copies of nvfp4_grouped_quantize.
+#define NVFP4_RAGGED_K 1
+
 // Device of a context.
 #define NVFP4_DEVICE_CPU 0
 
@@ -321,6 +328,9 @@ typedef struct nvfp4_quantized {
   float c;
   // Columns of the source before a transform's padding; 0 = cols.
   int64_t source_cols;
+  // 0: one matrix. Else this copy was made by nvfp4_grouped_quantize, for that many groups, with one amax a group;
+  // only nvfp4_grouped_gemm reads it.
+  int64_t groups;
 } nvfp4_quantized;
 
 // A Hadamard transform of a matrix, y = (x .* sign) H / sqrt(n) on blocks of n along `axis`.
@@ -385,6 +395,62 @@ typedef struct nvfp4_gemm_desc {
   void *workspace;
   size_t workspace_bytes;
 } nvfp4_gemm_desc;
+
+// One call of nvfp4_grouped_quantize: group g is the rows offsets[g]..offsets[g + 1] of x.
+typedef struct nvfp4_grouped_quantize_desc {
+  size_t struct_size;
+  // Options of the copies, seed, origin and workspace; NULL is all default. A given amax has one value a group.
+  const struct nvfp4_quantize_desc *quantize;
+  // G, at least 1.
+  int64_t groups;
+  // G + 1 values that ascend from at least 0 to at most the rows of x, in device memory for a CUDA context.
+  const int64_t *offsets;
+  // In the columnwise copy each group starts at a multiple of this many columns; see docs/abi.md, "Groups". 0 = the
+  // least that its block, transform and scale layout allow.
+  uint32_t column_align;
+  // Must be 0.
+  uint32_t reserved;
+} nvfp4_grouped_quantize_desc;
+
+// One product a group. Ragged M: D[r] = act(alpha' * A[r] B_g^T + beta * C[r] + bias_g) for the rows r of group g.
+// Ragged K: D_g = act(alpha' * A_g B_g^T + beta * C_g + bias_g), over the columns of group g.
+typedef struct nvfp4_grouped_gemm_desc {
+  size_t struct_size;
+  // NVFP4_RAGGED_*.
+  uint32_t ragged;
+  // NVFP4_ACCUMULATE_*.
+  uint32_t accumulate;
+  // G, at least 1.
+  int64_t groups;
+  // As in nvfp4_grouped_quantize_desc.
+  const int64_t *offsets;
+  // Ragged K: as in nvfp4_grouped_quantize_desc; the same for both operands.
+  uint32_t column_align;
+  // NVFP4_ACTIVATION_*.
+  uint32_t activation;
+  // f32 in the context's memory: that of group g is alpha[g * alpha_stride]; NULL = 1.
+  const float *alpha;
+  int64_t alpha_stride;
+  // One f32 in the context's memory; NULL = 0: C is not read.
+  const float *beta;
+  // If not NULL: N values of `bias_dtype` for each group, `bias_stride` values apart (0: the same for all).
+  const void *bias;
+  int64_t bias_stride;
+  uint32_t bias_dtype;
+  // Force a candidate, as in nvfp4_gemm_desc.
+  uint32_t provider;
+  // Ragged M: from one group's B to the next, bytes of codes and of scales and values of amax; 0 = the same B.
+  int64_t b_codes_stride;
+  int64_t b_scales_stride;
+  int64_t b_amax_stride;
+  // Ragged K: elements from one group's C, D to the next; 0 = rows * stride.
+  int64_t c_group_stride;
+  int64_t d_group_stride;
+  // Ragged M: if not NULL one factor a row of D, multiplied into alpha'.
+  const float *row_factors;
+  void *workspace;
+  size_t workspace_bytes;
+} nvfp4_grouped_gemm_desc;
 
 // How a linear layer is trained: options of each operand and direction. `nvfp4_recipe_init` fills it by name; any
 // field may be changed after.
@@ -611,6 +677,50 @@ nvfp4_status nvfp4_gemm(struct nvfp4_context *ctx,
                         const struct nvfp4_matrix *d,
                         void *stream);
 
+// Buffer sizes for nvfp4_grouped_quantize of a [rows, cols] matrix of `dtype`; `copies` as in nvfp4_quantize_sizes. The
+// columnwise copy has as many columns as any groups of `rows` tokens can take (docs/abi.md, "Groups"), so the sizes
+// hold whatever the offsets are; they need not be there.
+nvfp4_status nvfp4_grouped_quantize_sizes(struct nvfp4_context *ctx,
+                                          const struct nvfp4_grouped_quantize_desc *desc,
+                                          int64_t rows,
+                                          int64_t cols,
+                                          uint32_t dtype,
+                                          uint32_t copies,
+                                          struct nvfp4_sizes *out);
+
+// Quantizes groups of rows of x, each as nvfp4_quantize would alone, with an amax of its own: group g is the rows
+// offsets[g]..offsets[g + 1]. The rowwise copy is [rows, cols]; in the columnwise one, [cols, padded rows], each group
+// starts at a multiple of `column_align` columns, and the columns up to the next group's are 0 (docs/abi.md, "Groups").
+// Rows and columns of no group are left as they were. Nothing is read back from a GPU, so that a graph can be replayed
+// with other offsets. Either copy may be NULL, not both.
+nvfp4_status nvfp4_grouped_quantize(struct nvfp4_context *ctx,
+                                    const struct nvfp4_grouped_quantize_desc *desc,
+                                    const struct nvfp4_matrix *x,
+                                    struct nvfp4_quantized *rowwise,
+                                    struct nvfp4_quantized *columnwise,
+                                    void *stream);
+
+// Scratch bytes that nvfp4_grouped_gemm wants for these operands; offsets, C and their memory need not be there.
+nvfp4_status nvfp4_grouped_gemm_workspace(struct nvfp4_context *ctx,
+                                          const struct nvfp4_grouped_gemm_desc *desc,
+                                          const struct nvfp4_quantized *a,
+                                          const struct nvfp4_quantized *b,
+                                          const struct nvfp4_matrix *d,
+                                          size_t *bytes);
+
+// One product a group, each as nvfp4_gemm would compute it alone (docs/abi.md, "Groups"). NVFP4_RAGGED_M: A is
+// [tokens, K], B one [N, K] a group, C and D are [tokens, N]; rows of no group are left as they were. NVFP4_RAGGED_K: A
+// is [M, columns] and B [N, columns], columnwise copies of nvfp4_grouped_quantize with the same offsets; C and D are G
+// matrices [M, N], of which `c` and `d` describe the first, and a group without tokens gives beta * C + bias (0, or C
+// when beta is 1). D may be C itself. Nothing is read back from a GPU.
+nvfp4_status nvfp4_grouped_gemm(struct nvfp4_context *ctx,
+                                const struct nvfp4_grouped_gemm_desc *desc,
+                                const struct nvfp4_quantized *a,
+                                const struct nvfp4_quantized *b,
+                                const struct nvfp4_matrix *c,
+                                const struct nvfp4_matrix *d,
+                                void *stream);
+
 // Bytes of B's packed form on this context; 0 on a CUDA context, where weights have none and nvfp4_gemm takes B as it
 // is.
 nvfp4_status nvfp4_pack_weight_bytes(struct nvfp4_context *ctx,
@@ -696,6 +806,25 @@ nvfp4_status nvfp4_supports_gemm(struct nvfp4_context *ctx,
                                  const struct nvfp4_quantized *a_like,
                                  const struct nvfp4_quantized *b_like,
                                  uint32_t out_dtype);
+
+// As nvfp4_supports_quantize, for nvfp4_grouped_quantize; the offsets are not looked at.
+nvfp4_status nvfp4_supports_grouped_quantize(struct nvfp4_context *ctx,
+                                             const struct nvfp4_grouped_quantize_desc *desc,
+                                             int64_t rows,
+                                             int64_t cols,
+                                             uint32_t dtype,
+                                             uint32_t copies);
+
+// As nvfp4_supports_gemm, for nvfp4_grouped_gemm: m (ragged M) or k (ragged K) is the number of tokens of all groups;
+// C is taken to be there if desc->beta is. The offsets are not looked at.
+nvfp4_status nvfp4_supports_grouped_gemm(struct nvfp4_context *ctx,
+                                         const struct nvfp4_grouped_gemm_desc *desc,
+                                         int64_t m,
+                                         int64_t n,
+                                         int64_t k,
+                                         const struct nvfp4_quantized *a_like,
+                                         const struct nvfp4_quantized *b_like,
+                                         uint32_t out_dtype);
 
 // Runs small known answers through every operation of the context's backend and compares them, byte for byte, with
 // the scalar reference. `failures` receives the number that differ (the status is NVFP4_OK all the same); `report`,

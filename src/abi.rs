@@ -123,6 +123,12 @@ pub const NVFP4_ACTIVATION_SILU: u32 = 2;
 /// max(x, 0) squared.
 pub const NVFP4_ACTIVATION_RELU2: u32 = 3;
 
+/// Which extent of a grouped product differs from group to group.
+/// D [sum M_g, N] = A [sum M_g, K] times B_g [N, K]: fprop and dgrad of a layer of experts.
+pub const NVFP4_RAGGED_M: u32 = 0;
+/// D_g [M, N] = A [M, K_g] times B [N, K_g]: wgrad; A and B are columnwise copies of nvfp4_grouped_quantize.
+pub const NVFP4_RAGGED_K: u32 = 1;
+
 /// Device of a context.
 pub const NVFP4_DEVICE_CPU: u32 = 0;
 pub const NVFP4_DEVICE_CUDA: u32 = 1;
@@ -303,6 +309,9 @@ pub struct nvfp4_quantized {
     pub c: f32,
     /// Columns of the source before a transform's padding; 0 = cols.
     pub source_cols: i64,
+    /// 0: one matrix. Else this copy was made by nvfp4_grouped_quantize, for that many groups, with one amax a group;
+    /// only nvfp4_grouped_gemm reads it.
+    pub groups: i64,
 }
 
 /// Buffer sizes of one quantize call.
@@ -417,6 +426,66 @@ pub struct nvfp4_linear_desc {
     pub accumulate_wgrad: u32,
     pub reserved: u32,
     /// At least `nvfp4_linear_workspace()` bytes.
+    pub workspace: *mut c_void,
+    pub workspace_bytes: usize,
+}
+
+/// One call of nvfp4_grouped_quantize: group g is the rows offsets[g]..offsets[g + 1] of x.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nvfp4_grouped_quantize_desc {
+    pub struct_size: usize,
+    /// Options of the copies, seed, origin and workspace; NULL is all default. A given amax has one value a group.
+    pub quantize: *const nvfp4_quantize_desc,
+    /// G, at least 1.
+    pub groups: i64,
+    /// G + 1 values that ascend from at least 0 to at most the rows of x, in device memory for a CUDA context.
+    pub offsets: *const i64,
+    /// In the columnwise copy each group starts at a multiple of this many columns; see docs/abi.md, "Groups". 0 = the
+    /// least that its block, transform and scale layout allow.
+    pub column_align: u32,
+    /// Must be 0.
+    pub reserved: u32,
+}
+
+/// One product a group. Ragged M: D[r] = act(alpha' * A[r] B_g^T + beta * C[r] + bias_g) for the rows r of group g.
+/// Ragged K: D_g = act(alpha' * A_g B_g^T + beta * C_g + bias_g), over the columns of group g.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nvfp4_grouped_gemm_desc {
+    pub struct_size: usize,
+    /// NVFP4_RAGGED_*.
+    pub ragged: u32,
+    /// NVFP4_ACCUMULATE_*.
+    pub accumulate: u32,
+    /// G, at least 1.
+    pub groups: i64,
+    /// As in nvfp4_grouped_quantize_desc.
+    pub offsets: *const i64,
+    /// Ragged K: as in nvfp4_grouped_quantize_desc; the same for both operands.
+    pub column_align: u32,
+    /// NVFP4_ACTIVATION_*.
+    pub activation: u32,
+    /// f32 in the context's memory: that of group g is alpha[g * alpha_stride]; NULL = 1.
+    pub alpha: *const f32,
+    pub alpha_stride: i64,
+    /// One f32 in the context's memory; NULL = 0: C is not read.
+    pub beta: *const f32,
+    /// If not NULL: N values of `bias_dtype` for each group, `bias_stride` values apart (0: the same for all).
+    pub bias: *const c_void,
+    pub bias_stride: i64,
+    pub bias_dtype: u32,
+    /// Force a candidate, as in nvfp4_gemm_desc.
+    pub provider: u32,
+    /// Ragged M: from one group's B to the next, bytes of codes and of scales and values of amax; 0 = the same B.
+    pub b_codes_stride: i64,
+    pub b_scales_stride: i64,
+    pub b_amax_stride: i64,
+    /// Ragged K: elements from one group's C, D to the next; 0 = rows * stride.
+    pub c_group_stride: i64,
+    pub d_group_stride: i64,
+    /// Ragged M: if not NULL one factor a row of D, multiplied into alpha'.
+    pub row_factors: *const f32,
     pub workspace: *mut c_void,
     pub workspace_bytes: usize,
 }

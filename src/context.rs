@@ -10,7 +10,10 @@ use crate::numerics::ScaleLayout;
 use crate::plan::{
     self, Buffers, Device, GemmRequest, HadamardRequest, Matrix, QuantizeRequest, Quantized, Source,
 };
-use crate::plan::{GemmOutput, GemmPlan, QuantizePlan, ScalesPlan};
+use crate::plan::{
+    GemmOutput, GemmPlan, GroupedGemmPlan, GroupedGemmRequest, GroupedQuantizePlan,
+    GroupedQuantizeRequest, QuantizePlan, ScalesPlan,
+};
 use crate::{log, Error, Result};
 
 /// A device to run on. Safe to use from many threads at once.
@@ -334,5 +337,93 @@ impl Context {
             GemmOutput::Quantized(copy) => Some(copy.out),
             GemmOutput::Matrix(_) => None,
         })
+    }
+
+    pub(crate) fn plan_grouped_quantize(
+        &self,
+        request: &GroupedQuantizeRequest,
+        x: Matrix,
+        rowwise: Option<&Buffers>,
+        columnwise: Option<&Buffers>,
+    ) -> Result<GroupedQuantizePlan> {
+        let plan = plan::grouped_quantize::plan(request, self.device(), x, rowwise, columnwise)?;
+        match &self.backend {
+            Backend::Cpu(_) => {}
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => cuda.supports_grouped_quantize(&plan)?,
+        }
+        Ok(plan)
+    }
+
+    /// Scratch bytes of `grouped_quantize`.
+    pub(crate) fn grouped_quantize_workspace(&self, _plan: &GroupedQuantizePlan) -> usize {
+        match &self.backend {
+            Backend::Cpu(_) => 0,
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => cuda.grouped_quantize_workspace(_plan),
+        }
+    }
+
+    /// Plans and runs; the plan says what the copies became.
+    pub(crate) fn grouped_quantize(
+        &self,
+        request: &GroupedQuantizeRequest,
+        x: Matrix,
+        rowwise: Option<&Buffers>,
+        columnwise: Option<&Buffers>,
+        stream: Stream,
+    ) -> Result<GroupedQuantizePlan> {
+        self.check_stream(stream)?;
+        let plan = self.plan_grouped_quantize(request, x, rowwise, columnwise)?;
+        match &self.backend {
+            Backend::Cpu(cpu) => cpu.grouped_quantize(&plan)?,
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => cuda.grouped_quantize(&plan, stream)?,
+        }
+        Ok(plan)
+    }
+
+    pub(crate) fn plan_grouped_gemm(
+        &self,
+        request: &GroupedGemmRequest,
+        a: Quantized,
+        b: Quantized,
+        c: Option<Matrix>,
+        d: Matrix,
+    ) -> Result<GroupedGemmPlan> {
+        let plan = plan::grouped_gemm::plan(request, self.device(), a, b, c, d)?;
+        match &self.backend {
+            Backend::Cpu(cpu) => cpu.supports_grouped_gemm(&plan)?,
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => cuda.supports_grouped_gemm(&plan)?,
+        }
+        Ok(plan)
+    }
+
+    /// Scratch bytes of `grouped_gemm`.
+    pub(crate) fn grouped_gemm_workspace(&self, _plan: &GroupedGemmPlan) -> usize {
+        match &self.backend {
+            Backend::Cpu(_) => 0,
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => cuda.grouped_gemm_workspace(_plan),
+        }
+    }
+
+    pub(crate) fn grouped_gemm(
+        &self,
+        request: &GroupedGemmRequest,
+        a: Quantized,
+        b: Quantized,
+        c: Option<Matrix>,
+        d: Matrix,
+        stream: Stream,
+    ) -> Result<()> {
+        self.check_stream(stream)?;
+        let plan = self.plan_grouped_gemm(request, a, b, c, d)?;
+        match &self.backend {
+            Backend::Cpu(cpu) => cpu.grouped_gemm(&plan),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => cuda.grouped_gemm(&plan, stream),
+        }
     }
 }

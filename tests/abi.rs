@@ -10,7 +10,7 @@ fn root() -> &'static Path {
 }
 
 /// Sources in the order of the header.
-const HEADER_SOURCES: [&str; 15] = [
+const HEADER_SOURCES: [&str; 16] = [
     "abi.rs",
     "ffi/boundary.rs",
     "ffi/version.rs",
@@ -21,6 +21,7 @@ const HEADER_SOURCES: [&str; 15] = [
     "ffi/hadamard.rs",
     "ffi/scales.rs",
     "ffi/gemm.rs",
+    "ffi/grouped.rs",
     "ffi/weight.rs",
     "ffi/recipe.rs",
     "ffi/linear.rs",
@@ -160,10 +161,10 @@ fn layouts_stay() {
     );
     layout!(nvfp4_stats, 40, nonfinite 0, saturated 8, underflowed 16, sum_squares 24, sum_squared_error 32);
     layout!(
-        nvfp4_quantized, 160,
+        nvfp4_quantized, 168,
         struct_size 0, codes 8, codes_bytes 16, scales 24, scales_bytes 32, amax 40, amax_count 48, rows 56, cols 64,
         code_stride 72, scale_stride 80, format 88, block 92, chain 96, scale_rule 100, scale_layout 104, flags 108,
-        hadamard 112, transposed 116, sign_mask 120, domain_rows 136, c 144, source_cols 152,
+        hadamard 112, transposed 116, sign_mask 120, domain_rows 136, c 144, source_cols 152, groups 160,
     );
     layout!(
         nvfp4_sizes, 56,
@@ -177,6 +178,17 @@ fn layouts_stay() {
         a_amax_batch_stride 88, b_amax_batch_stride 96, c_batch_stride 104, d_batch_stride 112, row_factors 120,
         col_factors 128, d_quantized 136, d_options 144, d_quantized_amax 224, seed 232, offset 240, b_packed 248,
         b_packed_bytes 256, workspace 264, workspace_bytes 272,
+    );
+    layout!(
+        nvfp4_grouped_quantize_desc, 40,
+        struct_size 0, quantize 8, groups 16, offsets 24, column_align 32, reserved 36,
+    );
+    layout!(
+        nvfp4_grouped_gemm_desc, 152,
+        struct_size 0, ragged 8, accumulate 12, groups 16, offsets 24, column_align 32, activation 36, alpha 40,
+        alpha_stride 48, beta 56, bias 64, bias_stride 72, bias_dtype 80, provider 84, b_codes_stride 88,
+        b_scales_stride 96, b_amax_stride 104, c_group_stride 112, d_group_stride 120, row_factors 128, workspace 136,
+        workspace_bytes 144,
     );
     layout!(
         nvfp4_hadamard_desc, 56,

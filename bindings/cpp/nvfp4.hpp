@@ -82,6 +82,18 @@ struct GemmDesc : Descriptor<nvfp4_gemm_desc> {
   GemmDesc(const nvfp4_gemm_desc& from) noexcept : Descriptor(from) {}  // NOLINT
 };
 
+struct GroupedQuantizeDesc : Descriptor<nvfp4_grouped_quantize_desc> {
+  GroupedQuantizeDesc() noexcept = default;
+  /// `groups_` + 1 offsets, in the context's memory; `quantize_` (or nullptr) must outlive this.
+  GroupedQuantizeDesc(std::int64_t groups_, const std::int64_t* offsets_, const nvfp4_quantize_desc* quantize_) noexcept {
+    groups = groups_;
+    offsets = offsets_;
+    quantize = quantize_;
+  }
+};
+
+using GroupedGemmDesc = Descriptor<nvfp4_grouped_gemm_desc>;
+
 // ---------------------------------------------------------------------------------------------------- values
 
 /// A bfloat16 as its 16 bits. Conversion from float rounds to nearest, ties to even; a NaN stays a NaN.
@@ -461,6 +473,53 @@ class PackedWeight {
   std::vector<std::uint8_t> data_;
 };
 
+// ---------------------------------------------------------------------------------------------------- groups
+
+inline Sizes grouped_quantize_sizes(const Context& ctx, const nvfp4_grouped_quantize_desc& desc, std::int64_t rows,
+                                    std::int64_t cols, std::uint32_t dtype, std::uint32_t copies) {
+  Sizes sizes{};
+  check(nvfp4_grouped_quantize_sizes(ctx.get(), &desc, rows, cols, dtype, copies, &sizes));
+  return sizes;
+}
+
+/// Copies of groups of rows of x, one amax a group (docs/abi.md, "Groups"): {rowwise, columnwise}, `copies` as in
+/// `rowwise_copy`. On the CPU; what belongs to no group is 0.
+inline std::pair<Quantized, Quantized> grouped_quantize(const Context& ctx, const ConstMatrix& x,
+                                                        const nvfp4_grouped_quantize_desc& desc, std::uint32_t copies) {
+  const Sizes s = grouped_quantize_sizes(ctx, desc, x.rows, x.cols, x.dtype, copies);
+  Quantized row(s.rowwise_codes_bytes, s.rowwise_scales_bytes, s.rowwise_amax_count);
+  Quantized column(s.columnwise_codes_bytes, s.columnwise_scales_bytes, s.columnwise_amax_count);
+  nvfp4_quantized r = row.view();
+  nvfp4_quantized c = column.view();
+  const bool want_row = (copies & rowwise_copy) != 0;
+  const bool want_column = (copies & columnwise_copy) != 0;
+  check(nvfp4_grouped_quantize(ctx.get(), &desc, &x, want_row ? &r : nullptr, want_column ? &c : nullptr, nullptr));
+  if (want_row) row.adopt(r);
+  if (want_column) column.adopt(c);
+  return {std::move(row), std::move(column)};
+}
+
+/// Into buffers of yours; either copy may be nullptr. desc.quantize must bring the workspace.
+inline void grouped_quantize(const Context& ctx, const nvfp4_grouped_quantize_desc& desc, const ConstMatrix& x,
+                             nvfp4_quantized* rowwise, nvfp4_quantized* columnwise, void* stream = nullptr) {
+  check(nvfp4_grouped_quantize(ctx.get(), &desc, &x, rowwise, columnwise, stream));
+}
+
+inline std::size_t grouped_gemm_workspace(const Context& ctx, const nvfp4_grouped_gemm_desc& desc,
+                                          const nvfp4_quantized& a, const nvfp4_quantized& b, const Matrix& d) {
+  std::size_t bytes = 0;
+  check(nvfp4_grouped_gemm_workspace(ctx.get(), &desc, &a, &b, &d, &bytes));
+  return bytes;
+}
+
+/// One product a group. On the CPU a missing workspace is allocated for the call.
+inline void grouped_gemm(const Context& ctx, const nvfp4_quantized& a, const nvfp4_quantized& b, const Matrix& d,
+                         nvfp4_grouped_gemm_desc desc, const ConstMatrix* c = nullptr, void* stream = nullptr) {
+  Workspace workspace;
+  workspace.lend(desc, desc.workspace ? 0 : grouped_gemm_workspace(ctx, desc, a, b, d));
+  check(nvfp4_grouped_gemm(ctx.get(), &desc, &a, &b, c, &d, stream));
+}
+
 // --------------------------------------------------------------------------------- recipes and linear layers
 
 /// How a linear layer is trained, by name ("nvfp4", "nvfp4_no_rht", "mxfp4", "bf16"); every field may be changed.
@@ -554,6 +613,20 @@ inline nvfp4_status supports_gemm(const Context& ctx, const nvfp4_gemm_desc& des
                                   std::int64_t k, const nvfp4_quantized& a_like, const nvfp4_quantized& b_like,
                                   std::uint32_t out_dtype) noexcept {
   return nvfp4_supports_gemm(ctx.get(), &desc, m, n, k, &a_like, &b_like, out_dtype);
+}
+
+/// As supports_quantize; the offsets need not be there.
+inline nvfp4_status supports_grouped_quantize(const Context& ctx, const nvfp4_grouped_quantize_desc& desc,
+                                              std::int64_t rows, std::int64_t cols, std::uint32_t dtype,
+                                              std::uint32_t copies) noexcept {
+  return nvfp4_supports_grouped_quantize(ctx.get(), &desc, rows, cols, dtype, copies);
+}
+
+/// As supports_gemm; m (ragged M) or k (ragged K) counts the tokens of all groups.
+inline nvfp4_status supports_grouped_gemm(const Context& ctx, const nvfp4_grouped_gemm_desc& desc, std::int64_t m,
+                                          std::int64_t n, std::int64_t k, const nvfp4_quantized& a_like,
+                                          const nvfp4_quantized& b_like, std::uint32_t out_dtype) noexcept {
+  return nvfp4_supports_grouped_gemm(ctx.get(), &desc, m, n, k, &a_like, &b_like, out_dtype);
 }
 
 /// Runs the library's own checks on this context's device: the number that failed, and the report.

@@ -119,17 +119,21 @@ pub fn is_elementwise(a: &Quantized, b: &Quantized) -> bool {
 
 /// What the CPU does not do of a legal plan.
 pub fn supports(plan: &GemmPlan) -> Result<()> {
-    if plan.provider != 0 {
-        return Err(Error::NotSupported(format!(
-            "desc.provider is {}, the CPU has only 0",
-            plan.provider
-        )));
-    }
+    supports_provider(plan.provider)?;
     let one_b = plan.batch == 1 || (plan.strides.b_codes == 0 && plan.strides.b_scales == 0);
     if !plan.b_packed.is_null() && !one_b {
         return Err(Error::Mismatch(format!(
             "desc.b_packed holds one b, the batch has {} different ones",
             plan.batch
+        )));
+    }
+    Ok(())
+}
+
+pub fn supports_provider(provider: u32) -> Result<()> {
+    if provider != 0 {
+        return Err(Error::NotSupported(format!(
+            "desc.provider is {provider}, the CPU has only 0"
         )));
     }
     Ok(())
@@ -142,17 +146,49 @@ pub fn run(cpu: &Cpu, plan: &GemmPlan) -> Result<()> {
         unsafe { std::ptr::copy(copy.given_amax, copy.out.amax, copy.out.domains()) };
         super::quantize::clear_scale_padding(&copy.out);
     }
-    let exact = exact_in_f32(plan, packed.as_ref());
-    let (down, across) = (plan.m.div_ceil(TILE_ROWS), plan.n.div_ceil(TILE_COLS));
-    let tiles = down * across;
+    run_all(cpu, std::slice::from_ref(plan), packed);
+    Ok(())
+}
+
+/// How a plan's products are cut into jobs.
+struct Jobs {
+    /// Of all plans before this one.
+    before: usize,
+    /// Tiles of one product, and how many of them side by side.
+    tiles: usize,
+    across: usize,
+    exact: Vec<bool>,
+}
+
+/// The products of several plans that share no output, their tiles spread over the threads; `packed` is every plan's B.
+pub fn run_all(cpu: &Cpu, plans: &[GemmPlan], packed: Option<Packed>) {
+    let mut count = 0;
+    let jobs: Vec<Jobs> = plans
+        .iter()
+        .map(|plan| {
+            let (down, across) = (plan.m.div_ceil(TILE_ROWS), plan.n.div_ceil(TILE_COLS));
+            let before = count;
+            count += plan.batch * down * across;
+            Jobs {
+                before,
+                tiles: down * across,
+                across,
+                exact: exact_in_f32(plan, packed.as_ref()),
+            }
+        })
+        .collect();
     cpu.pool.run_with(
-        plan.batch * tiles,
+        count,
         || cpu.scratch.lend(),
         |loan, job| {
             let Some(scratch) = &mut loan.scratch else {
                 return;
             };
-            let (a, b, c, d) = plan.product(job / tiles);
+            let at = jobs.partition_point(|j| j.before <= job) - 1;
+            let (plan, cut) = (&plans[at], &jobs[at]);
+            let job = job - cut.before;
+            let (item, tile) = (job / cut.tiles, job % cut.tiles);
+            let (a, b, c, d) = plan.product(item);
             let product = Product {
                 plan,
                 a,
@@ -160,10 +196,10 @@ pub fn run(cpu: &Cpu, plan: &GemmPlan) -> Result<()> {
                 c,
                 d,
                 b_panels: packed.and_then(|p| p.panels()),
-                exact_in_f32: exact[job / tiles % exact.len()],
+                exact_in_f32: cut.exact[item % cut.exact.len()],
             };
             // Across first: neighbours share the rows of A, which kernels keep packed.
-            let (i, j) = (job % tiles / across, job % tiles % across);
+            let (i, j) = (tile / cut.across, tile % cut.across);
             let tile = Tile {
                 rows: i * TILE_ROWS..((i + 1) * TILE_ROWS).min(plan.m),
                 cols: j * TILE_COLS..((j + 1) * TILE_COLS).min(plan.n),
@@ -178,7 +214,6 @@ pub fn run(cpu: &Cpu, plan: &GemmPlan) -> Result<()> {
             finish(&product, &tile, scratch);
         },
     );
-    Ok(())
 }
 
 /// For each product of the batch (or one entry for all): no scale is so large or small that a term leaves f32's normal

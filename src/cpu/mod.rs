@@ -24,6 +24,9 @@ mod encode;
 mod factors;
 mod gemm;
 mod gemm_elements;
+mod grouped_gemm;
+mod grouped_quantize;
+mod groups;
 mod hadamard;
 #[cfg(target_arch = "aarch64")]
 pub mod neon;
@@ -50,7 +53,8 @@ mod weight_tests;
 use std::ops::Range;
 
 use crate::plan::{
-    DequantizePlan, GemmPlan, HadamardPlan, QuantizePlan, Quantized, ScalesPlan, TransposePlan,
+    DequantizePlan, GemmPlan, GroupedGemmPlan, GroupedQuantizePlan, HadamardPlan, QuantizePlan,
+    Quantized, ScalesPlan, TransposePlan,
 };
 use crate::Result;
 use pool::Pool;
@@ -217,5 +221,20 @@ impl Cpu {
 
     pub fn gemm(&self, plan: &GemmPlan) -> Result<()> {
         gemm::run(self, plan)
+    }
+
+    pub fn grouped_quantize(&self, plan: &GroupedQuantizePlan) -> Result<()> {
+        grouped_quantize::run(self, plan);
+        Ok(())
+    }
+
+    /// As `supports_gemm`.
+    pub fn supports_grouped_gemm(&self, plan: &GroupedGemmPlan) -> Result<()> {
+        grouped_gemm::supports(plan)
+    }
+
+    pub fn grouped_gemm(&self, plan: &GroupedGemmPlan) -> Result<()> {
+        grouped_gemm::run(self, plan);
+        Ok(())
     }
 }

@@ -60,8 +60,12 @@ impl Tiles {
 
 /// Fills the amax of every copy: given, or computed.
 pub fn amax(cpu: &Cpu, plan: &QuantizePlan) {
+    amax_all(cpu, std::slice::from_ref(plan));
+}
+
+fn amax_all(cpu: &Cpu, plans: &[QuantizePlan]) {
     let mut wanted = false;
-    for copy in plan.copies() {
+    for copy in plans.iter().flat_map(|p| p.copies()) {
         let domains = copy.out.domains();
         // SAFETY: the plan checked that both hold `domains` values; they may be the same memory.
         unsafe {
@@ -75,27 +79,44 @@ pub fn amax(cpu: &Cpu, plan: &QuantizePlan) {
         }
     }
     if wanted {
-        let tiles = Tiles::new(plan);
-        cpu.pool.run(tiles.count(), |i| {
-            (cpu.kernels.amax_tile)(plan, &tiles.get(i))
-        });
+        for_tiles(cpu, plans, |plan, tile| (cpu.kernels.amax_tile)(plan, tile));
     }
+}
+
+/// The tiles of all calls, spread over the threads.
+fn for_tiles(cpu: &Cpu, plans: &[QuantizePlan], each: impl Fn(&QuantizePlan, &Tile) + Sync) {
+    let cuts: Vec<Tiles> = plans.iter().map(Tiles::new).collect();
+    // Number of tiles before each call's.
+    let mut first = vec![0];
+    for cut in &cuts {
+        first.push(first[first.len() - 1] + cut.count());
+    }
+    cpu.pool.run(first[plans.len()], |i| {
+        let call = first.partition_point(|f| *f <= i) - 1;
+        each(&plans[call], &cuts[call].get(i - first[call]));
+    });
 }
 
 /// Quantizes.
 pub fn run(cpu: &Cpu, plan: &QuantizePlan) {
-    amax(cpu, plan);
-    for copy in plan.copies() {
+    run_all(cpu, std::slice::from_ref(plan));
+}
+
+/// Quantizes several matrices that share no output.
+pub fn run_all(cpu: &Cpu, plans: &[QuantizePlan]) {
+    amax_all(cpu, plans);
+    for copy in plans.iter().flat_map(|p| p.copies()) {
         clear_scale_padding(&copy.out);
     }
-    let tiles = Tiles::new(plan);
     let saturated = AtomicU64::new(0);
-    cpu.pool.run(tiles.count(), |i| {
-        let count = (cpu.kernels.quantize_tile)(plan, &tiles.get(i));
+    for_tiles(cpu, plans, |plan, tile| {
+        let count = (cpu.kernels.quantize_tile)(plan, tile);
         saturated.fetch_add(count, Ordering::Relaxed);
     });
-    if !plan.stats.is_null() {
-        stats::write(cpu, plan, saturated.into_inner());
+    let saturated = saturated.into_inner();
+    for plan in plans.iter().filter(|p| !p.stats.is_null()) {
+        debug_assert!(plans.len() == 1, "statistics of several calls");
+        stats::write(cpu, plan, saturated);
     }
 }
 

@@ -9,6 +9,7 @@
 mod dequantize;
 mod driver;
 mod gemm;
+mod grouped_quantize;
 mod hadamard;
 mod kernels;
 mod params;
@@ -19,7 +20,8 @@ mod transpose;
 use std::ffi::c_void;
 
 use crate::plan::{
-    DequantizePlan, GemmPlan, HadamardPlan, QuantizePlan, ScalesPlan, TransposePlan,
+    DequantizePlan, GemmPlan, GroupedGemmPlan, GroupedQuantizePlan, HadamardPlan, QuantizePlan,
+    ScalesPlan, TransposePlan,
 };
 use crate::Result;
 use driver::{Device, Stream};
@@ -117,5 +119,35 @@ impl Cuda {
     pub fn gemm(&self, plan: &GemmPlan, stream: *mut c_void) -> Result<()> {
         let _current = self.device.enter()?;
         gemm::run(self, plan, Stream::new(stream))
+    }
+
+    /// Why a grouped quantize cannot run here.
+    pub fn supports_grouped_quantize(&self, plan: &GroupedQuantizePlan) -> Result<()> {
+        grouped_quantize::supports(self, plan)
+    }
+
+    /// Scratch memory that `grouped_quantize` wants in `plan.workspace`.
+    pub fn grouped_quantize_workspace(&self, plan: &GroupedQuantizePlan) -> usize {
+        grouped_quantize::workspace(plan)
+    }
+
+    pub fn grouped_quantize(&self, plan: &GroupedQuantizePlan, stream: *mut c_void) -> Result<()> {
+        let _current = self.device.enter()?;
+        grouped_quantize::run(self, plan, Stream::new(stream))
+    }
+
+    /// Why a grouped product cannot be computed here.
+    pub fn supports_grouped_gemm(&self, plan: &GroupedGemmPlan) -> Result<()> {
+        gemm::grouped::supports(self, plan)
+    }
+
+    /// Scratch memory that `grouped_gemm` wants in `plan.workspace`.
+    pub fn grouped_gemm_workspace(&self, plan: &GroupedGemmPlan) -> usize {
+        gemm::grouped::workspace(plan)
+    }
+
+    pub fn grouped_gemm(&self, plan: &GroupedGemmPlan, stream: *mut c_void) -> Result<()> {
+        let _current = self.device.enter()?;
+        gemm::grouped::run(self, plan, Stream::new(stream))
     }
 }

@@ -258,12 +258,29 @@ pub(crate) fn described(name: &'static str, q: &nvfp4_quantized) -> Result<Quant
         domain_rows: domain_rows(name, q.domain_rows)?,
         c,
         source_cols,
+        groups: dimension(name, "groups", q.groups)?,
         beyond: [0; 3],
     })
 }
 
 /// A quantized operand, to be read.
 pub(crate) unsafe fn quantized(name: &'static str, p: *const nvfp4_quantized) -> Result<Quantized> {
+    // SAFETY: the caller's promise.
+    let q = unsafe { grouped_operand(name, p)? };
+    if q.groups != 0 {
+        return Err(Error::Mismatch(format!(
+            "{name}.groups is {}: a copy of nvfp4_grouped_quantize, which only nvfp4_grouped_gemm reads",
+            q.groups
+        )));
+    }
+    Ok(q)
+}
+
+/// The same, of one matrix or of groups.
+pub(crate) unsafe fn grouped_operand(
+    name: &'static str,
+    p: *const nvfp4_quantized,
+) -> Result<Quantized> {
     // SAFETY: the caller's promise.
     let q = unsafe { read(p, name)? };
     described(name, &q)?.bind(name, &buffers_of(&q))
@@ -293,6 +310,7 @@ pub(crate) unsafe fn tell(
             domain_rows: q.domain_rows as i64,
             c: if q.format == Format::Nvfp4 { q.c } else { 0.0 },
             source_cols: q.source_cols as i64,
+            groups: q.groups as i64,
             ..old
         };
         super::read::write_back(p, &new);

@@ -35,7 +35,9 @@ descriptors!(
     nvfp4_gemm_desc from alpha,
     nvfp4_hadamard_desc from signs,
     nvfp4_recipe from accumulate,
-    nvfp4_linear_desc from seed
+    nvfp4_linear_desc from seed,
+    nvfp4_grouped_quantize_desc from column_align,
+    nvfp4_grouped_gemm_desc from column_align
 );
 
 /// More than any descriptor will grow to; a larger struct_size is garbage, and its tail is not looked at.

@@ -36,7 +36,7 @@ impl Scalar {
         }
     }
 
-    fn address(self) -> *const f32 {
+    pub(super) fn address(self) -> *const f32 {
         match self {
             Scalar::Value(_) => std::ptr::null(),
             Scalar::Pointer(p) => p,
@@ -249,7 +249,7 @@ pub fn plan(
 }
 
 /// Operands that may meet: the same contraction, through the same transform, in formats that have a product.
-fn check_operands(a: &Quantized, b: &Quantized) -> Result<()> {
+pub(super) fn check_operands(a: &Quantized, b: &Quantized) -> Result<()> {
     if a.format != b.format && a.format != Format::Bf16 && b.format != Format::Bf16 {
         return Err(Error::Mismatch(format!(
             "a is {} matrix and b is {} one, which have no common product",
@@ -280,7 +280,7 @@ fn check_operands(a: &Quantized, b: &Quantized) -> Result<()> {
     Ok(())
 }
 
-fn shaped(name: &str, x: Matrix, m: usize, n: usize) -> Result<Matrix> {
+pub(super) fn shaped(name: &str, x: Matrix, m: usize, n: usize) -> Result<Matrix> {
     if (x.rows, x.cols) != (m, n) {
         return Err(Error::Shape(format!(
             "{name} is {}, the product is [{m}, {n}]",

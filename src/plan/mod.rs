@@ -6,6 +6,9 @@
 
 pub mod dequantize;
 pub mod gemm;
+pub mod grouped_gemm;
+pub mod grouped_quantize;
+pub mod groups;
 pub mod hadamard;
 pub mod options;
 pub mod quantize;
@@ -15,6 +18,9 @@ pub mod view;
 
 pub use dequantize::DequantizePlan;
 pub use gemm::{GemmOutput, GemmPlan, GemmRequest};
+pub use grouped_gemm::{GroupedGemmPlan, GroupedGemmRequest};
+pub use grouped_quantize::{GroupedQuantizePlan, GroupedQuantizeRequest};
+pub use groups::Groups;
 pub use hadamard::{HadamardPlan, HadamardRequest};
 pub use quantize::{CopyPlan, QuantizePlan, QuantizeRequest, Seed, Source};
 pub use scales::ScalesPlan;

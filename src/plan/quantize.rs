@@ -175,7 +175,7 @@ pub fn plan(
     let shape = (x.rows(), x.cols());
     let make = |name, o, buffers: Option<&Buffers>, amax, columnwise: bool| {
         buffers
-            .map(|b| copy(name, o, device, seed, shape, origin, b, amax, columnwise))
+            .map(|b| copy(name, o, device, seed, shape, origin, 0, b, amax, columnwise))
             .transpose()
     };
     Ok(QuantizePlan {
@@ -202,14 +202,16 @@ pub fn plan(
     })
 }
 
+/// One copy of a matrix of that shape (of `groups` groups, if not 0).
 #[allow(clippy::too_many_arguments)]
-fn copy(
+pub(super) fn copy(
     name: &'static str,
     options: &Options,
     device: Device,
     seed: Seed,
     shape: (usize, usize),
     origin: (usize, usize),
+    groups: usize,
     buffers: &Buffers,
     given_amax: *const f32,
     columnwise: bool,
@@ -234,6 +236,7 @@ fn copy(
     };
     let out = Quantized {
         sign_words,
+        groups,
         ..shape
     }
     .bind(name, buffers)?;
@@ -291,6 +294,7 @@ pub fn described(o: &Options, rows: usize, source_cols: usize, columnwise: bool)
         domain_rows: o.domain_rows,
         c: o.c,
         source_cols,
+        groups: 0,
         beyond: [0; 3],
     }
 }

@@ -197,6 +197,8 @@ pub struct Quantized {
     pub c: f32,
     /// Columns before a transform's padding.
     pub source_cols: usize,
+    /// 0: one matrix. Else the copies of that many groups, with one amax each (`plan::grouped`).
+    pub groups: usize,
     /// Bytes of codes and of scales and values of amax that the buffers hold beyond this matrix: the rest of a batch.
     pub beyond: [usize; 3],
 }
@@ -303,6 +305,8 @@ impl Quantized {
     pub fn domains(&self) -> usize {
         if !self.has_amax() {
             0
+        } else if self.groups != 0 {
+            self.groups
         } else if self.domain_rows == 0 {
             1
         } else {

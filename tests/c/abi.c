@@ -16,6 +16,7 @@ int main(void) {
     test_layout(ctx);
     test_gemm(ctx);
     test_linear(ctx);
+    test_grouped(ctx);
     WORKS(nvfp4_context_destroy(ctx));
     printf("abi: %d checks passed, %d failed\n", checks_passed, checks_failed);
     return checks_failed != 0;

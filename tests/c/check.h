@@ -71,5 +71,6 @@ void test_decode(nvfp4_context *ctx);
 void test_layout(nvfp4_context *ctx);
 void test_gemm(nvfp4_context *ctx);
 void test_linear(nvfp4_context *ctx);
+void test_grouped(nvfp4_context *ctx);
 
 #endif

@@ -41,7 +41,7 @@ thread)
     try sh -c "! '$work/threads' race > /dev/null 2>&1"
     ;;
 address)
-    program abi abi check test_library test_quantize test_quantize_options test_decode test_layout test_gemm test_linear
+    program abi abi check test_library test_quantize test_quantize_options test_decode test_layout test_gemm test_linear test_grouped
     program threads threads
     try "$work/abi"
     try "$work/threads" 20

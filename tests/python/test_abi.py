@@ -22,6 +22,8 @@ STRUCTS = {
     "nvfp4_hadamard_desc": _abi.HadamardDesc,
     "nvfp4_recipe": _abi.Recipe,
     "nvfp4_linear_desc": _abi.LinearDesc,
+    "nvfp4_grouped_quantize_desc": _abi.GroupedQuantizeDesc,
+    "nvfp4_grouped_gemm_desc": _abi.GroupedGemmDesc,
 }
 
 

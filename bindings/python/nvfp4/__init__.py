@@ -15,6 +15,7 @@ from ._abi import library_path
 from ._context import set_log, set_threads, version
 from ._errors import ArgumentError, DtypeError, Error
 from ._gemm import PackedWeight, gemm, pack_weight
+from ._grouped import GroupedTensor, grouped_gemm, grouped_quantize
 from ._hadamard import hadamard, swizzle_scales, unswizzle_scales
 from ._linear import Recipe, linear, linear_backward, recipe
 from ._options import Options
@@ -28,6 +29,7 @@ __all__ = [
     "ArgumentError",
     "DtypeError",
     "Error",
+    "GroupedTensor",
     "Options",
     "PackedWeight",
     "QuantizedTensor",
@@ -36,6 +38,8 @@ __all__ = [
     "Support",
     "amax",
     "gemm",
+    "grouped_gemm",
+    "grouped_quantize",
     "hadamard",
     "library_path",
     "linear",

@@ -72,7 +72,7 @@ class Quantized(Struct):
         ("amax", ptr), ("amax_count", size), ("rows", i64), ("cols", i64), ("code_stride", i64),
         ("scale_stride", i64), ("format", u32), ("block", u32), ("chain", u32), ("scale_rule", u32),
         ("scale_layout", u32), ("flags", u32), ("hadamard", u32), ("transposed", u32), ("sign_mask", u32 * 4),
-        ("domain_rows", i64), ("c", f32), ("source_cols", i64),
+        ("domain_rows", i64), ("c", f32), ("source_cols", i64), ("groups", i64),
     ]  # fmt: skip
 
 
@@ -94,6 +94,24 @@ class GemmDesc(Struct):
         ("c_batch_stride", i64), ("d_batch_stride", i64), ("row_factors", ptr), ("col_factors", ptr),
         ("d_quantized", c.POINTER(Quantized)), ("d_options", Options), ("d_quantized_amax", ptr),
         ("seed", u64), ("offset", u64), ("b_packed", ptr), ("b_packed_bytes", size),
+        ("workspace", ptr), ("workspace_bytes", size),
+    ]  # fmt: skip
+
+
+class GroupedQuantizeDesc(Struct):
+    _fields_ = [
+        ("struct_size", size), ("quantize", c.POINTER(QuantizeDesc)), ("groups", i64), ("offsets", ptr),
+        ("column_align", u32), ("reserved", u32),
+    ]  # fmt: skip
+
+
+class GroupedGemmDesc(Struct):
+    _fields_ = [
+        ("struct_size", size), ("ragged", u32), ("accumulate", u32), ("groups", i64), ("offsets", ptr),
+        ("column_align", u32), ("activation", u32), ("alpha", ptr), ("alpha_stride", i64), ("beta", ptr),
+        ("bias", ptr), ("bias_stride", i64), ("bias_dtype", u32), ("provider", u32),
+        ("b_codes_stride", i64), ("b_scales_stride", i64), ("b_amax_stride", i64),
+        ("c_group_stride", i64), ("d_group_stride", i64), ("row_factors", ptr),
         ("workspace", ptr), ("workspace_bytes", size),
     ]  # fmt: skip
 
@@ -125,6 +143,8 @@ LOG_FN = c.CFUNCTYPE(None, ptr, u32, c.c_char_p)
 _MATRIX, _QUANTIZED, _SIZE = c.POINTER(Matrix), c.POINTER(Quantized), c.POINTER(size)
 _QDESC, _GDESC, _LDESC, _RECIPE = c.POINTER(QuantizeDesc), c.POINTER(GemmDesc), c.POINTER(LinearDesc), c.POINTER(Recipe)
 
+_GQDESC, _GGDESC = c.POINTER(GroupedQuantizeDesc), c.POINTER(GroupedGemmDesc)
+
 # name -> (result type, argument types); "s" is nvfp4_status, checked by call().
 FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "last_error": (c.c_char_p, []),
@@ -148,6 +168,10 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gemm": ("s", [ptr, _GDESC, _QUANTIZED, _QUANTIZED, _MATRIX, _MATRIX, ptr]),
     "pack_weight_bytes": ("s", [ptr, _QUANTIZED, _SIZE]),
     "pack_weight": ("s", [ptr, _QUANTIZED, ptr, size, ptr]),
+    "grouped_quantize_sizes": ("s", [ptr, _GQDESC, i64, i64, u32, u32, c.POINTER(Sizes)]),
+    "grouped_quantize": ("s", [ptr, _GQDESC, _MATRIX, _QUANTIZED, _QUANTIZED, ptr]),
+    "grouped_gemm_workspace": ("s", [ptr, _GGDESC, _QUANTIZED, _QUANTIZED, _MATRIX, _SIZE]),
+    "grouped_gemm": ("s", [ptr, _GGDESC, _QUANTIZED, _QUANTIZED, _MATRIX, _MATRIX, ptr]),
     "recipe_init": ("s", [c.c_char_p, _RECIPE]),
     "recipe_quantize_desc": ("s", [_RECIPE, u32, _QDESC]),
     "linear_workspace": ("s", [ptr, _LDESC, i64, i64, i64, u32, _SIZE]),
@@ -156,6 +180,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "linear_wgrad": ("s", [ptr, _LDESC, _MATRIX, _MATRIX, _MATRIX, ptr]),
     "supports_quantize": ("s", [ptr, _QDESC, i64, i64, u32, u32]),
     "supports_gemm": ("s", [ptr, _GDESC, i64, i64, i64, _QUANTIZED, _QUANTIZED, u32]),
+    "supports_grouped_quantize": ("s", [ptr, _GQDESC, i64, i64, u32, u32]),
+    "supports_grouped_gemm": ("s", [ptr, _GGDESC, i64, i64, i64, _QUANTIZED, _QUANTIZED, u32]),
     "selftest": ("s", [ptr, c.POINTER(u32), c.c_char_p, size]),
 }
 

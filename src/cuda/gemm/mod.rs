@@ -12,6 +12,7 @@
 //! A quantized D is computed in f32 into the workspace and quantized from there.
 
 mod decode;
+pub mod grouped;
 mod hopper;
 mod kernels;
 mod lt;
