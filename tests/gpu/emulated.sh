@@ -39,5 +39,12 @@ run sm_100 --only "random products" --products 40
 run sm_120 --only random --configs 300
 run sm_120 --only "random products" --products 40
 run sm_120 --only "fp4 products" --products 500
+run sm_120 --only traffic
+# With a stand-in for cuBLASLt, whose FP4 products no card here has.
+mkdir -p "$work/lt"
+${CC:-cc} -O2 -Wall -Wextra -Werror -shared -fPIC -o "$work/lt/libcublasLt.so.13" tests/gpu/stand_in_cublaslt.c -lm -ldl
+work=$work:$work/lt
+run sm_90 --only cublaslt
+run sm_100 --only cublaslt
 echo "emulated: $passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -111,6 +111,13 @@ fn main() {
         products += calls;
         Ok(text)
     });
+    part("cublaslt", &mut |_| {
+        let mut r = Random::new(argument("--seed").map_or(1, |n| n.parse().expect("--seed N")));
+        let all: Vec<_> = (0..150).map(|_| products::random_for_lt(&mut r)).collect();
+        let (text, calls) = products::lt(&cuda, &all)?;
+        products += calls;
+        Ok(text)
+    });
     part("linear", &mut |_| linear::run());
     part("threads", &mut |_| threads::two_by_two(&cuda));
     if flag("--large") {

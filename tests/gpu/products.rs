@@ -5,9 +5,11 @@ use std::sync::Mutex;
 
 use nvfp4::cuda::Cuda;
 use nvfp4::numerics::*;
+use nvfp4::plan::quantize::described;
+use nvfp4::plan::{self, options, Buffers, GemmRequest};
 
 use super::config::Random;
-use super::device;
+use super::device::{self, Memory};
 use super::gemm::{run, Bench, Data, Product, Side, Tally};
 
 const ARENA: usize = 48 << 20;
@@ -184,6 +186,84 @@ pub fn grid() -> Vec<Product> {
 pub fn fp4(m: usize, n: usize, k: usize) -> Product {
     let nv = || side(Format::Nvfp4, true, true);
     product(m, n, k, nv(), nv(), Accumulate::Hardware)
+}
+
+/// Products whose shapes, alignment and epilogue cuBLASLt takes.
+pub fn random_for_lt(r: &mut Random) -> Product {
+    let format = r.pick(&[Format::Nvfp4, Format::Nvfp4, Format::Mxfp4]);
+    let plain = r.one_in(2);
+    let (m, n, k) = (
+        1 + r.below(200),
+        16 * (1 + r.below(12)),
+        128 * (1 + r.below(4)),
+    );
+    let k = if r.one_in(3) { k - 96 } else { k };
+    let (a, b) = (
+        side(format, r.one_in(2), plain),
+        side(format, r.one_in(2), plain),
+    );
+    Product {
+        data: if plain { Data::Any } else { Data::Exact },
+        dtype: if plain {
+            Dtype::F32
+        } else {
+            r.pick(&[Dtype::F32, Dtype::Bf16, Dtype::F16])
+        },
+        key: r.next(),
+        ..product(m, n, k, a, b, Accumulate::Fast)
+    }
+}
+
+/// cuBLASLt's FP4 product: used where there are FP4 units, refused by its heuristic alone where there are none.
+pub fn lt(cuda: &Cuda, products: &[Product]) -> Result<(String, usize), String> {
+    let has_units = cuda.name().contains("(sm_1");
+    match lt_takes(cuda) {
+        Err(why) if why.contains("libcublasLt") => return Ok((format!("not run: {why}"), 0)),
+        Err(why) if has_units || !why.contains("heuristic has no algorithm") => return Err(why),
+        Ok(()) if !has_units => return Err("provider 6 is taken without FP4 units".into()),
+        _ => {}
+    }
+    many(cuda, products)
+}
+
+fn lt_takes(cuda: &Cuda) -> Result<(), String> {
+    let text = |e: nvfp4::Error| e.to_string();
+    let (m, n, k) = (64, 96, 128);
+    let memory = Memory::new(1 << 16);
+    let operand = |rows| {
+        let o =
+            options::check("operand", &side(Format::Nvfp4, true, true).options).map_err(text)?;
+        let buffers = Buffers {
+            codes: memory.at(0),
+            codes_bytes: rows * k / 2,
+            scales: memory.at(1 << 14),
+            scales_bytes: 1024,
+            amax: std::ptr::null_mut(),
+            amax_count: 0,
+            code_stride: 0,
+            scale_stride: 0,
+        };
+        described(&o, rows, k, false)
+            .bind("operand", &buffers)
+            .map_err(text)
+    };
+    let request = GemmRequest {
+        accumulate: Accumulate::Fast,
+        provider: 6,
+        ..GemmRequest::default()
+    };
+    let d = plan::Matrix::new("d", memory.at(1 << 15), Dtype::Bf16, m as i64, n as i64, 0)
+        .map_err(text)?;
+    let plan = plan::gemm::plan(
+        &request,
+        plan::Device::Cuda,
+        operand(m)?,
+        operand(n)?,
+        None,
+        Some(d),
+    )
+    .map_err(text)?;
+    cuda.supports_gemm(&plan).map_err(text)
 }
 
 fn is_fp4_pair(a: Format, b: Format) -> bool {

@@ -1,7 +1,7 @@
 //! Large products by cuBLASLt: NVFP4 operands expanded to bf16 in the workspace, exactly; BF16 ones as they are.
 
 use super::hopper::is_aligned;
-use super::lt_library::{Shape, WORKSPACE};
+use super::lt_library::{alignment_of, Elements, Shape, WORKSPACE};
 use super::params::{rows_are_aligned, Epilogue, ExpandRows, Operand, Scalars};
 use super::{numerics_of, Candidate, Mode, ALIGN};
 use crate::cuda::driver::Stream;
@@ -38,12 +38,21 @@ fn accepts(cuda: &Cuda, plan: &GemmPlan, forced: bool) -> std::result::Result<us
     if plan.k == 0 || !fits(a) || !fits(b) {
         return Err("operands are not aligned NVFP4 or BF16 with K a multiple of 128".into());
     }
+    takes_the_rest(plan)?;
+    if let GemmOutput::Matrix(d) = &plan.d {
+        library.has(&shape(plan, d), [std::ptr::null(); 2])?;
+    }
+    Ok(ALIGN + WORKSPACE + expanded(a) + expanded(b))
+}
+
+/// What cuBLASLt does besides the product, whatever the operands.
+pub fn takes_the_rest(plan: &GemmPlan) -> std::result::Result<(), String> {
     let plain = plan.activation == Activation::None
         && plan.bias.is_null()
         && plan.row_factors.is_null()
         && plan.col_factors.is_null()
-        && a.domain_rows == 0
-        && b.domain_rows == 0
+        && plan.a.domain_rows == 0
+        && plan.b.domain_rows == 0
         && plan.batch == 1;
     if !plain {
         return Err("its epilogue is alpha and beta alone".into());
@@ -55,11 +64,8 @@ fn accepts(cuda: &Cuda, plan: &GemmPlan, forced: bool) -> std::result::Result<us
         if !aligned(d) || plan.c.is_some_and(|c| c.dtype != d.dtype || !aligned(&c)) {
             return Err("C and D are not of one type and 16-byte aligned".into());
         }
-        if !library.has(&shape(plan, d)) {
-            return Err("cuBLASLt has no algorithm for it".into());
-        }
     }
-    Ok(ALIGN + WORKSPACE + expanded(a) + expanded(b))
+    Ok(())
 }
 
 /// Bytes of an operand in bf16.
@@ -76,6 +82,7 @@ fn shape(plan: &GemmPlan, d: &Matrix) -> Shape {
         _ => q.cols,
     } as i64;
     Shape {
+        elements: Elements::Bf16,
         m: plan.m as u64,
         n: plan.n as u64,
         k: plan.k as u64,
@@ -83,11 +90,30 @@ fn shape(plan: &GemmPlan, d: &Matrix) -> Shape {
         ldb: ld(&plan.b),
         ldc: plan.c.map_or(d.stride, |c| c.stride) as i64,
         ldd: d.stride as i64,
-        dtype: match d.dtype {
-            Dtype::F32 => 0,
-            Dtype::F16 => 2,
-            Dtype::Bf16 => 14,
-        },
+        dtype: data_type(d.dtype),
+        alignment: alignment_of(&[
+            d.data,
+            plan.c.map_or(d.data, |c| c.data),
+            as_is(&plan.a),
+            as_is(&plan.b),
+        ]),
+    }
+}
+
+/// Where a BF16 operand lies; others are expanded to aligned memory.
+fn as_is(q: &Quantized) -> *const u8 {
+    match q.format {
+        Format::Bf16 => q.codes,
+        _ => std::ptr::null(),
+    }
+}
+
+/// cudaDataType.
+pub fn data_type(dtype: Dtype) -> i32 {
+    match dtype {
+        Dtype::F32 => 0,
+        Dtype::F16 => 2,
+        Dtype::Bf16 => 14,
     }
 }
 
@@ -129,6 +155,7 @@ fn run(cuda: &Cuda, plan: &GemmPlan, d: &Matrix, workspace: *mut u8, stream: Str
         &shape(plan, d),
         scalars,
         [operands[0], operands[1], c],
+        [std::ptr::null(); 2],
         d.data,
         own,
         stream,

@@ -75,9 +75,37 @@ struct Heuristic {
 }
 const _: () = assert!(size_of::<Heuristic>() == 96);
 
-/// D [m, n] = alpha A [m, k] B [n, k]^T + beta C, bf16 operands, all row-major; `ld*` in elements.
+/// Element type of both operands. FP4 ones have their block scales in the 128x4 layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Elements {
+    Bf16,
+    Nvfp4,
+    Mxfp4,
+}
+
+impl Elements {
+    /// cudaDataType.
+    fn code(self) -> c_int {
+        match self {
+            Elements::Bf16 => 14,
+            Elements::Nvfp4 | Elements::Mxfp4 => 33,
+        }
+    }
+
+    /// cublasLtMatmulMatrixScale_t: VEC16_UE4M3, VEC32_UE8M0.
+    fn scale_mode(self) -> Option<c_int> {
+        match self {
+            Elements::Bf16 => None,
+            Elements::Nvfp4 => Some(1),
+            Elements::Mxfp4 => Some(2),
+        }
+    }
+}
+
+/// D [m, n] = alpha A [m, k] B [n, k]^T + beta C, all row-major; `ld*` in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
+    pub elements: Elements,
     pub m: u64,
     pub n: u64,
     pub k: u64,
@@ -87,6 +115,14 @@ pub struct Shape {
     pub ldd: i64,
     /// Of C and D: cudaDataType.
     pub dtype: c_int,
+    /// Bytes that every pointer is a multiple of.
+    pub alignment: u32,
+}
+
+/// The alignment that all of them have, as far as an algorithm may care.
+pub fn alignment_of(pointers: &[*const u8]) -> u32 {
+    let bits = pointers.iter().fold(256, |bits, p| bits | *p as usize);
+    1 << bits.trailing_zeros()
 }
 
 /// A described product.
@@ -103,8 +139,10 @@ struct Described {
 pub struct Library {
     table: Table,
     handle: Handle,
-    /// None: the library has no algorithm for it.
-    known: Mutex<HashMap<Shape, Option<Described>>>,
+    /// Or why the library does not do it.
+    known: Mutex<HashMap<Shape, std::result::Result<Described, String>>>,
+    /// Held from the setting of scale pointers to the call that reads them.
+    pointers: Mutex<()>,
 }
 
 // SAFETY: a cuBLASLt handle may be used from any thread; what it describes is never changed after it was made.
@@ -141,26 +179,35 @@ impl Library {
                     table,
                     handle,
                     known: Mutex::default(),
+                    pointers: Mutex::default(),
                 }),
                 status => Err(format!("cublasLtCreate gives status {status}")),
             }
         }
     }
 
-    /// Whether there is an algorithm; asks the heuristic once a shape.
-    pub fn has(&self, shape: &Shape) -> bool {
-        self.described(shape).is_some()
+    /// Whether there is an algorithm, or why not; asks the heuristic once a shape. `scales`: of A and B, if they have any.
+    pub fn has(&self, shape: &Shape, scales: [*const u8; 2]) -> std::result::Result<(), String> {
+        self.described(shape, scales).map(|_| ())
     }
 
-    fn described(&self, shape: &Shape) -> Option<Described> {
+    fn described(
+        &self,
+        shape: &Shape,
+        scales: [*const u8; 2],
+    ) -> std::result::Result<Described, String> {
         let mut known = self.known.lock().unwrap_or_else(|p| p.into_inner());
-        *known.entry(*shape).or_insert_with(|| self.describe(shape))
+        known
+            .entry(*shape)
+            .or_insert_with(|| self.describe(shape, scales))
+            .clone()
     }
 
-    /// Row-major D is column-major D^T = B A^T: the library's first operand is B, transposed.
-    fn describe(&self, s: &Shape) -> Option<Described> {
-        const BF16: c_int = 14;
-        let t = &self.table;
+    fn describe(
+        &self,
+        s: &Shape,
+        scales: [*const u8; 2],
+    ) -> std::result::Result<Described, String> {
         let mut out = Described {
             desc: null_mut(),
             a: null_mut(),
@@ -170,47 +217,105 @@ impl Library {
             algorithm: Algorithm([0; 8]),
         };
         let mut preference = null_mut();
+        let found = self.ask(s, scales, &mut out, &mut preference);
+        if !preference.is_null() {
+            // SAFETY: made by `ask`, used by nobody now.
+            unsafe { (self.table.preference_destroy)(preference) };
+        }
+        if let Err(why) = found {
+            self.forget(&out);
+            return Err(why);
+        }
+        Ok(out)
+    }
+
+    /// Row-major D is column-major D^T = B A^T: the library's first operand is B, transposed.
+    fn ask(
+        &self,
+        s: &Shape,
+        scales: [*const u8; 2],
+        out: &mut Described,
+        preference: &mut Handle,
+    ) -> std::result::Result<(), String> {
+        let t = &self.table;
+        let check = |what: &str, status: c_int| match status {
+            0 => Ok(()),
+            _ => Err(format!("cuBLASLt gives status {status} to {what}")),
+        };
+        let elements = s.elements.code();
         // SAFETY: documented calls with valid pointers and the sizes of what they point to.
-        let found = unsafe {
+        unsafe {
             // COMPUTE_32F, R_32F.
-            if (t.desc_create)(&raw mut out.desc, 68, 0) != 0 {
-                return None;
+            check(
+                "a product in f32",
+                (t.desc_create)(&raw mut out.desc, 68, 0),
+            )?;
+            let set = |name: &str, attribute, value: c_int| {
+                check(
+                    name,
+                    (t.desc_set)(out.desc, attribute, (&raw const value).cast(), 4),
+                )
+            };
+            set("POINTER_MODE", 2, DEVICE_POINTERS)?;
+            set("TRANSA", 3, TRANSPOSED)?;
+            if let Some(mode) = s.elements.scale_mode() {
+                set("A_SCALE_MODE", 31, mode)?;
+                set("B_SCALE_MODE", 32, mode)?;
+                check("its scale pointers", self.point(out.desc, scales))?;
+            }
+            let layout = |name: &str, to: *mut Handle, kind, rows, cols, ld| {
+                check(name, (t.layout_create)(to, kind, rows, cols, ld))
+            };
+            layout("the layout of B", &raw mut out.b, elements, s.k, s.n, s.ldb)?;
+            layout("the layout of A", &raw mut out.a, elements, s.k, s.m, s.lda)?;
+            layout("the layout of C", &raw mut out.c, s.dtype, s.n, s.m, s.ldc)?;
+            layout("the layout of D", &raw mut out.d, s.dtype, s.n, s.m, s.ldd)?;
+            check("a preference", (t.preference_create)(preference))?;
+            let room = WORKSPACE as u64;
+            let status = (t.preference_set)(*preference, 1, (&raw const room).cast(), 8);
+            check("MAX_WORKSPACE_BYTES", status)?;
+            // MIN_ALIGNMENT_A_BYTES to _D_: an algorithm may rely on 256 otherwise.
+            for attribute in 5..=8 {
+                let status =
+                    (t.preference_set)(*preference, attribute, (&raw const s.alignment).cast(), 4);
+                check("MIN_ALIGNMENT", status)?;
             }
             let mut result = std::mem::zeroed::<Heuristic>();
             let mut count = 0;
-            let room = WORKSPACE as u64;
-            let ok = (t.desc_set)(out.desc, 2, (&raw const DEVICE_POINTERS).cast(), 4) == 0
-                && (t.desc_set)(out.desc, 3, (&raw const TRANSPOSED).cast(), 4) == 0
-                && (t.layout_create)(&raw mut out.b, BF16, s.k, s.n, s.ldb) == 0
-                && (t.layout_create)(&raw mut out.a, BF16, s.k, s.m, s.lda) == 0
-                && (t.layout_create)(&raw mut out.c, s.dtype, s.n, s.m, s.ldc) == 0
-                && (t.layout_create)(&raw mut out.d, s.dtype, s.n, s.m, s.ldd) == 0
-                && (t.preference_create)(&raw mut preference) == 0
-                && (t.preference_set)(preference, 1, (&raw const room).cast(), 8) == 0
-                && (t.heuristic)(
-                    self.handle,
-                    out.desc,
-                    out.b,
-                    out.a,
-                    out.c,
-                    out.d,
-                    preference,
-                    1,
-                    &mut result,
-                    &mut count,
-                ) == 0
-                && count > 0
-                && result.state == 0;
-            if !preference.is_null() {
-                (t.preference_destroy)(preference);
+            let status = (t.heuristic)(
+                self.handle,
+                out.desc,
+                out.b,
+                out.a,
+                out.c,
+                out.d,
+                *preference,
+                1,
+                &mut result,
+                &mut count,
+            );
+            if status != 0 || count == 0 || result.state != 0 {
+                return Err(format!(
+                    "cuBLASLt's heuristic has no algorithm for it (status {status}, {count} found)"
+                ));
             }
             out.algorithm = result.algorithm;
-            ok
-        };
-        if !found {
-            self.forget(&out);
         }
-        found.then_some(out)
+        Ok(())
+    }
+
+    /// Scale pointers of A and B; the library's first operand is B.
+    ///
+    /// SAFETY: `desc` is a matmul descriptor.
+    unsafe fn point(&self, desc: Handle, [a, b]: [*const u8; 2]) -> c_int {
+        // SAFETY: the caller's promise; attributes A_SCALE_POINTER and B_SCALE_POINTER hold a pointer each.
+        unsafe {
+            let size = size_of::<*const u8>();
+            match (self.table.desc_set)(desc, 17, (&raw const b).cast(), size) {
+                0 => (self.table.desc_set)(desc, 18, (&raw const a).cast(), size),
+                status => status,
+            }
+        }
     }
 
     fn forget(&self, d: &Described) {
@@ -231,13 +336,22 @@ impl Library {
         shape: &Shape,
         scalars: *const f32,
         [a, b, c]: [*const u8; 3],
+        scales: [*const u8; 2],
         d: *mut u8,
         workspace: *mut u8,
         stream: Stream,
     ) -> Result<()> {
         let x = self
-            .described(shape)
-            .ok_or_else(|| Error::Internal("cuBLASLt lost an algorithm".into()))?;
+            .described(shape, scales)
+            .map_err(|why| Error::Internal(format!("{shape:?}: {why}")))?;
+        let has_scales = shape.elements.scale_mode().is_some();
+        let _pointers = has_scales.then(|| self.pointers.lock().unwrap_or_else(|p| p.into_inner()));
+        // SAFETY: a descriptor of this library; nobody else points it elsewhere while the lock is held.
+        if has_scales && unsafe { self.point(x.desc, scales) } != 0 {
+            return Err(Error::Driver(format!(
+                "{shape:?}: cuBLASLt refuses its scale pointers"
+            )));
+        }
         // SAFETY: the plan checked the operands; layouts describe them.
         let status = unsafe {
             (self.table.matmul)(
@@ -268,9 +382,9 @@ impl Library {
     }
 }
 
-/// Values of attributes, passed by address.
-static DEVICE_POINTERS: c_int = 1;
-static TRANSPOSED: c_int = 1;
+/// Values of attributes.
+const DEVICE_POINTERS: c_int = 1;
+const TRANSPOSED: c_int = 1;
 
 impl Drop for Library {
     fn drop(&mut self) {

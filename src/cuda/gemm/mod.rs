@@ -4,6 +4,7 @@
 //! | candidate | takes |
 //! |---|---|
 //! | decode | M up to 16: weights in NVFP4, activations in NVFP4 or BF16 |
+//! | cublaslt-fp4 | FAST, pairs of one FP4 format where cuBLASLt's heuristic has a kernel for them |
 //! | mma-scaled | pairs of one FP4 format on sm_120 and sm_121, FAST and HARDWARE |
 //! | cublaslt | FAST, large: both operands expanded to bf16 in the workspace, cuBLASLt if the machine has it |
 //! | wgmma | NVFP4 pairs on Hopper, FAST and BLOCK, a stripe of B in the workspace |
@@ -16,6 +17,7 @@ pub mod grouped;
 mod hopper;
 mod kernels;
 mod lt;
+mod lt_fp4;
 mod lt_library;
 mod params;
 mod portable;
@@ -48,6 +50,7 @@ struct Candidate {
 /// In order of preference.
 const CANDIDATES: &[Candidate] = &[
     decode::CANDIDATE,
+    lt_fp4::CANDIDATE,
     scaled::CANDIDATE,
     lt::CANDIDATE,
     hopper::CANDIDATE,
@@ -190,7 +193,7 @@ fn choose(cuda: &Cuda, plan: &GemmPlan, room: Room) -> Result<(&'static Candidat
         if forced != 0 && forced != candidate.provider {
             continue;
         }
-        let expands = candidate.name == lt::CANDIDATE.name;
+        let expands = candidate.provider == lt::CANDIDATE.provider;
         if room == Room::Modest && expands && forced == 0 {
             continue;
         }
