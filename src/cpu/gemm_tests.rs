@@ -90,6 +90,16 @@ impl Matrix {
     }
 }
 
+impl Matrix {
+    /// Element (i, j) of the product with `b` transposed, and the sum of its terms' magnitudes, in f64.
+    pub fn exact(&self, b: &Matrix, i: usize, j: usize) -> (f64, f64) {
+        let value = |m: &Matrix, row, k| m.halves(row, k) as f64 * 0.5 * m.scale(row, k / m.block);
+        (0..self.cols)
+            .map(|k| value(self, i, k) * value(b, j, k))
+            .fold((0.0, 0.0), |(sum, size), p| (sum + p, size + p.abs()))
+    }
+}
+
 /// Mode BLOCK as the contract has it.
 pub fn expected(a: &Matrix, b: &Matrix, i: usize, j: usize) -> f32 {
     let mut acc = 0f32;

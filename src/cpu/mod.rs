@@ -97,9 +97,27 @@ pub const SCALAR: Kernels = Kernels {
     weights: None,
 };
 
+/// None where the processor cannot run it.
+type Table = fn() -> Option<Kernels>;
+
+/// All tables, the fastest first.
+const TABLES: &[(&str, Table)] = &[
+    #[cfg(target_arch = "x86_64")]
+    ("amx", amx::table::table),
+    #[cfg(target_arch = "x86_64")]
+    ("avx512", avx512::table::table),
+    #[cfg(target_arch = "x86_64")]
+    ("avxvnni", avxvnni::table),
+    #[cfg(target_arch = "x86_64")]
+    ("avx2", avx2::table::table),
+    #[cfg(target_arch = "aarch64")]
+    ("neon", neon::table::table),
+    ("scalar", || Some(SCALAR)),
+];
+
 impl Kernels {
     /// The fastest table that this processor can run, or the one that NVFP4_CPU_ISA names (for measurements: no table
-    /// changes a byte of a result).
+    /// changes a byte of a result but mode FAST's, which promises a bound).
     pub fn detect() -> Kernels {
         if let Some(kernels) = std::env::var("NVFP4_CPU_ISA")
             .ok()
@@ -112,24 +130,14 @@ impl Kernels {
 
     /// Every table that this processor can run, the fastest first.
     pub fn all() -> impl Iterator<Item = Kernels> {
-        [
-            #[cfg(target_arch = "x86_64")]
-            avx512::table::table(),
-            #[cfg(target_arch = "x86_64")]
-            avxvnni::table(),
-            #[cfg(target_arch = "x86_64")]
-            avx2::table::table(),
-            #[cfg(target_arch = "aarch64")]
-            neon::table::table(),
-            Some(SCALAR),
-        ]
-        .into_iter()
-        .flatten()
+        TABLES.iter().filter_map(|(_, table)| table())
     }
 
-    /// The table of that name, if this processor can run it. Never changes a byte of a result.
+    /// The table of that name, if this processor can run it. Asks for no other, so that the kernel is not asked for
+    /// tile registers in vain.
     pub fn by_name(name: &str) -> Option<Kernels> {
-        Kernels::all().find(|k| k.name == name)
+        let (_, table) = TABLES.iter().find(|(n, _)| *n == name)?;
+        table()
     }
 }
 

@@ -11,20 +11,20 @@ pub const DEPTH: usize = 32;
 /// sixteen columns: for every two k a row of sixteen columns' pairs).
 pub const STEP_BYTES: usize = 2048;
 
-/// out (32 x 32, `ld` f32 from row to row) = A B over `steps` steps.
+/// acc (32 x 32, `ld` f32 from row to row) += A B over `steps` steps.
 ///
 /// # Safety
-/// `a` and `b` hold `steps * STEP_BYTES` bytes; `out` is writable for 32 rows of 32; `missing` returned None.
-pub unsafe fn group(a: *const u8, b: *const u8, out: *mut f32, ld: usize, steps: usize) {
+/// `a` and `b` hold `steps * STEP_BYTES` bytes; `acc` holds 32 rows of 32; `missing` returned None.
+pub unsafe fn group(a: *const u8, b: *const u8, acc: *mut f32, ld: usize, steps: usize) {
     let shapes = Shapes::new([(16, 64); 8]);
     // SAFETY: the caller's promise; all tiles are 1 KiB.
     unsafe {
         shapes.load();
         asm!(
-            "tilezero tmm0",
-            "tilezero tmm1",
-            "tilezero tmm2",
-            "tilezero tmm3",
+            "tileloadd tmm0, [{acc} + 1*{ld}]",
+            "tileloadd tmm1, [{acc} + 1*{ld} + 64]",
+            "tileloadd tmm2, [{low} + 1*{ld}]",
+            "tileloadd tmm3, [{low} + 1*{ld} + 64]",
             "test {n}, {n}",
             "jz 3f",
             "2:",
@@ -41,15 +41,15 @@ pub unsafe fn group(a: *const u8, b: *const u8, out: *mut f32, ld: usize, steps:
             "dec {n}",
             "jnz 2b",
             "3:",
-            "tilestored [{out} + 1*{ld}], tmm0",
-            "tilestored [{out} + 1*{ld} + 64], tmm1",
+            "tilestored [{acc} + 1*{ld}], tmm0",
+            "tilestored [{acc} + 1*{ld} + 64], tmm1",
             "tilestored [{low} + 1*{ld}], tmm2",
             "tilestored [{low} + 1*{ld} + 64], tmm3",
             a = inout(reg) a => _,
             b = inout(reg) b => _,
             n = inout(reg) steps => _,
-            out = in(reg) out,
-            low = in(reg) out.add(16 * ld),
+            acc = in(reg) acc,
+            low = in(reg) acc.add(16 * ld),
             ld = in(reg) 4 * ld,
             stride = in(reg) 64usize,
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,

@@ -7,10 +7,13 @@
 //! `bf16`: mode FAST alone. Code times block scale is exact in bf16 and a product of two exact in f32, but the tile adds
 //! them up in its own order.
 //!
-//! No table of kernels names these: `examples/amx.rs` checks and times them where there is a processor that has AMX.
+//! Not for blocks of 16 in mode BLOCK: half the tile would be empty, and AVX-512 VNNI is faster (docs/measured.md).
 
 pub mod bf16;
+pub mod gemm;
 pub mod int8;
+pub mod pack;
+pub mod table;
 
 use std::arch::asm;
 

@@ -497,7 +497,7 @@ fn dequantize_tile(plan: &DequantizePlan, tile: &Tile) {
     }
 }
 
-fn gemm_tile(product: &Product, tile: &Tile, scratch: &mut GemmScratch) {
+pub fn gemm_tile(product: &Product, tile: &Tile, scratch: &mut GemmScratch) {
     let acc = scratch.acc.as_mut_ptr();
     let (rows, cols) = (tile.rows.clone(), tile.cols.clone());
     if is_elementwise(&product.a, &product.b) {

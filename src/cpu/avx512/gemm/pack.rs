@@ -17,14 +17,14 @@ const fn table(offset: i8) -> [i8; 64] {
     }
     t
 }
-static TABLE_A: [i8; 64] = table(0);
+pub static TABLE_A: [i8; 64] = table(0);
 static TABLE_B: [i8; 64] = table(12);
 
 /// 64 bytes of codes (128 elements) of a row from element `first`; bytes past the row's end, and the spare nibble of an
 /// odd row, are 0.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512vnni")]
-unsafe fn codes64(m: &Operand, row: usize, first: usize) -> __m512i {
+pub unsafe fn codes64(m: &Operand, row: usize, first: usize) -> __m512i {
     let left = m.cols.saturating_sub(first);
     // SAFETY: the mask ends at the row's last byte.
     unsafe {
@@ -220,7 +220,7 @@ pub fn transpose16(r: [__m512i; 16]) -> [__m512i; 16] {
 /// Bit offsets that spread the first (or last) sixteen bits of each 32-bit word over its four bytes, a nibble a byte.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512vnni")]
-fn spread(half: usize) -> __m512i {
+pub fn spread(half: usize) -> __m512i {
     let o = 0x2C28_2420_0C08_0400_i64 + if half == 1 { 0x1010_1010_1010_1010 } else { 0 };
     _mm512_set1_epi64(o)
 }
@@ -229,7 +229,7 @@ fn spread(half: usize) -> __m512i {
 /// one a byte, with rubbish above the nibble. Calls `f(v, vector)`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512vnni")]
-unsafe fn columns16(m: &Operand, row: usize, first: usize) -> [__m512i; 16] {
+pub unsafe fn columns16(m: &Operand, row: usize, first: usize) -> [__m512i; 16] {
     let mut r = [_mm512_setzero_si512(); 16];
     for (i, r) in r.iter_mut().enumerate() {
         // SAFETY: codes64 masks what is outside the matrix.
@@ -241,7 +241,7 @@ unsafe fn columns16(m: &Operand, row: usize, first: usize) -> [__m512i; 16] {
 /// Scales of sixteen columns for sixteen k-blocks, transposed: vector k holds block k's.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512vnni")]
-unsafe fn scale_bytes16(m: &Operand, row: usize, first: usize, out: &mut [[u8; 16]; 16]) {
+pub unsafe fn scale_bytes16(m: &Operand, row: usize, first: usize, out: &mut [[u8; 16]; 16]) {
     let mut raw = [0u8; 16];
     for c in 0..16 {
         if row + c < m.rows {
