@@ -35,10 +35,12 @@ mod packing;
 mod panel;
 pub mod pool;
 mod quantize;
+mod rows;
 mod rule;
 mod scales;
 mod stats;
 mod transpose;
+mod walk;
 mod weight;
 
 #[cfg(test)]

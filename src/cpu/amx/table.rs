@@ -1,11 +1,11 @@
 //! AVX-512's table, with the products that tiles do faster.
 
-use super::gemm::{self, Bf16, Int8};
+use super::gemm::{Bf16, Int8};
 use super::missing;
 use crate::cpu::avx512;
 use crate::cpu::gemm::{is_elementwise, GemmScratch, Product, TILE_COLS};
 use crate::cpu::operand::Operand;
-use crate::cpu::{Kernels, Tile};
+use crate::cpu::{walk, Kernels, Tile};
 use crate::numerics::Accumulate;
 
 /// Rows of D from which tiles of 16 or 32 rows pay.
@@ -59,9 +59,9 @@ fn gemm_tile(product: &Product, tile: &Tile, scratch: &mut GemmScratch) {
     // SAFETY: the table is only handed out where `missing` is None; the plan checked the operands; acc holds a tile.
     unsafe {
         match (way, a.block) {
-            (Way::Int8, _) => gemm::tile::<Int8>(&a, &b, rows, cols, packing, acc, TILE_COLS),
-            (_, 16) => gemm::tile::<Bf16<1>>(&a, &b, rows, cols, packing, acc, TILE_COLS),
-            _ => gemm::tile::<Bf16<2>>(&a, &b, rows, cols, packing, acc, TILE_COLS),
+            (Way::Int8, _) => walk::tile::<Int8>(&a, &b, rows, cols, packing, acc, TILE_COLS),
+            (_, 16) => walk::tile::<Bf16<1>>(&a, &b, rows, cols, packing, acc, TILE_COLS),
+            _ => walk::tile::<Bf16<2>>(&a, &b, rows, cols, packing, acc, TILE_COLS),
         }
     }
 }

@@ -1,13 +1,14 @@
 //! The packing and the walk over a tile of D, with the tile instructions replaced by plain code wherever the processor
 //! lacks them; with them where it has them. `examples/amx.rs` checks the instructions by themselves.
 
-use super::gemm::{tile, Bf16, Int8, Tiles};
+use super::gemm::{whole, Bf16, Int8};
 use super::{bf16, int8, missing};
 use crate::cpu::avx512;
 use crate::cpu::gemm_tests::{check, expected, Matrix};
 use crate::cpu::isa_tests::Random;
 use crate::cpu::operand::Operand;
 use crate::cpu::packing::Packing;
+use crate::cpu::walk::{tile, Kernel};
 
 #[test]
 fn asks_for_tiles() {
@@ -72,11 +73,13 @@ impl<const S: usize> Model for Bf16<S> {
 }
 
 // SAFETY: T's packing, and a group that reads and writes what T's does.
-unsafe impl<T: Tiles + Model> Tiles for Plain<T> {
+unsafe impl<T: Kernel + Model> Kernel for Plain<T> {
     const ROWS: usize = T::ROWS;
     const COLS: usize = T::COLS;
+    const STEP: usize = T::STEP;
     const A_BYTES: usize = T::A_BYTES;
     const B_BYTES: usize = T::B_BYTES;
+    const PANEL: usize = T::PANEL;
 
     unsafe fn pack_a(m: &Operand, row: usize, first: usize, steps: usize, out: *mut u8) {
         // SAFETY: the caller's promise, here and below.
@@ -86,12 +89,19 @@ unsafe impl<T: Tiles + Model> Tiles for Plain<T> {
         // SAFETY: as above.
         unsafe { T::pack_b(m, col, first, steps, out) }
     }
-    unsafe fn group(a: *const u8, b: *const u8, acc: *mut f32, ld: usize, steps: usize) {
+    unsafe fn group(
+        rows: usize,
+        a: *const u8,
+        b: *const u8,
+        acc: *mut f32,
+        ld: usize,
+        steps: usize,
+    ) {
         // SAFETY: as above; the instructions where the processor has them.
         unsafe {
             match missing() {
-                None => T::group(a, b, acc, ld, steps),
-                Some(_) => T::plain(a, b, acc, ld, steps),
+                None => T::group(rows, a, b, acc, ld, steps),
+                Some(_) => whole::<T>(rows, acc, ld, |acc, ld| T::plain(a, b, acc, ld, steps)),
             }
         }
     }
@@ -120,7 +130,7 @@ fn int8_products_equal_mode_block() {
 }
 
 /// The products of a random pair under mode FAST: the largest error as a share of the bound, and NaN where BLOCK has it.
-fn worst<T: Tiles + Model>(
+fn worst<T: Kernel + Model>(
     m: usize,
     n: usize,
     k: usize,

@@ -1,6 +1,11 @@
-//! Kernels for AArch64 (NEON is part of its base): rows of a copy and amax, for f32 and bf16 sources. What they do not
-//! know goes to the scalar entry.
+//! Kernels for AArch64 (NEON is part of its base): rows of a copy, amax, dequantize and products. What they do not know
+//! goes to the scalar entry.
 
+pub mod dequantize;
+pub mod gemm;
+mod half;
+mod kernel;
+mod pack;
 pub mod quantize;
 pub mod table;
 

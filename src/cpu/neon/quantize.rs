@@ -1,12 +1,14 @@
 //! Rowwise quantization to nearest, and the largest magnitude of a run of elements. The formulas are those of
 //! cpu/avx512/lanes.rs, which explains them.
 
+use super::half;
 use crate::cpu::rule::{Kind, Rule};
 use std::arch::aarch64::*;
 
 /// Source element types as const parameters.
 pub const F32: u8 = 0;
 pub const BF16: u8 = 1;
+pub const F16: u8 = 2;
 
 /// Elements whose maxima are found together.
 const GROUP: usize = 64;
@@ -27,10 +29,10 @@ const fn size<const DT: u8>() -> usize {
 unsafe fn load<const DT: u8>(p: *const u8) -> float32x4_t {
     // SAFETY: the caller's promise: four elements at p, at any address.
     unsafe {
-        if DT == F32 {
-            vreinterpretq_f32_u8(vld1q_u8(p))
-        } else {
-            vreinterpretq_f32_u32(vshll_n_u16::<16>(vreinterpret_u16_u8(vld1_u8(p))))
+        match DT {
+            F32 => vreinterpretq_f32_u8(vld1q_u8(p)),
+            F16 => half::widen(vreinterpret_u16_u8(vld1_u8(p))),
+            _ => vreinterpretq_f32_u32(vshll_n_u16::<16>(vreinterpret_u16_u8(vld1_u8(p)))),
         }
     }
 }

@@ -1,11 +1,13 @@
 //! NEON kernels against the scalar contract.
 
-use super::quantize::{self, BF16, F32};
+use super::gemm;
+use super::table::Neon;
 use crate::cpu::isa_tests::*;
+use crate::cpu::packing::Packing;
+use crate::cpu::rows::Rows;
 use crate::cpu::rule::{Draw, Rule};
 use crate::numerics::{special, Dtype};
 
-/// By way of f32 for f16, which the kernels leave to the scalar code.
 unsafe fn quantize_row(
     dtype: Dtype,
     x: *const u8,
@@ -17,20 +19,7 @@ unsafe fn quantize_row(
 ) -> bool {
     assert!(draw.is_none(), "the scalar code draws");
     // SAFETY: the test's buffers hold n elements.
-    unsafe {
-        match dtype {
-            Dtype::F32 => quantize::run::<F32>(x, n, rule, codes, scales),
-            Dtype::Bf16 => quantize::run::<BF16>(x, n, rule, codes, scales),
-            Dtype::F16 => {
-                let bytes = std::slice::from_raw_parts(x, 2 * n);
-                let value = |b: &[u8]| {
-                    crate::numerics::rounding::f16_value(u16::from_le_bytes([b[0], b[1]]))
-                };
-                let wide: Vec<f32> = bytes.chunks(2).map(value).collect();
-                quantize::run::<F32>(wide.as_ptr().cast(), n, rule, codes, scales)
-            }
-        }
-    }
+    unsafe { Neon::quantize(dtype, x, n, rule, codes, scales) }
 }
 
 #[test]
@@ -62,19 +51,12 @@ fn a_hundred_million_random_bit_patterns() {
 
 #[test]
 fn largest_magnitudes() {
-    check_amax(&[Dtype::F32, Dtype::Bf16], |dtype, p, n| {
-        // SAFETY: the test's row holds n elements.
-        unsafe {
-            match dtype {
-                Dtype::F32 => quantize::amax_bits::<F32>(p, n),
-                _ => quantize::amax_bits::<BF16>(p, n),
-            }
-        }
-    });
+    // SAFETY: the test's row holds n elements.
+    check_amax(|dtype, p, n| unsafe { Neon::amax_bits(dtype, p, n) });
 }
 
-fn check_amax(types: &[Dtype], f: impl Fn(Dtype, *const u8, usize) -> u32) {
-    for &dtype in types {
+fn check_amax(f: impl Fn(Dtype, *const u8, usize) -> u32) {
+    for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
         for n in (0..34).chain([64, 127, 128, 129, 700]) {
             for x in adversarial(n, 5 + n as u64) {
                 let row = Row::new(dtype, &x);
@@ -90,5 +72,31 @@ fn check_amax(types: &[Dtype], f: impl Fn(Dtype, *const u8, usize) -> u32) {
                 }
             }
         }
+    }
+}
+
+fn check_products<const DOT: bool>() {
+    for block in [16, 32] {
+        let mut scratch = Packing::default();
+        crate::cpu::gemm_tests::check(block, &mut |a, b, _, rows, cols, acc, ld| {
+            scratch.forget();
+            // SAFETY: the test's matrices are in memory, acc has room for the tile.
+            unsafe { gemm::tile::<DOT>(a, b, rows, cols, &mut scratch, acc, ld) };
+        });
+        assert!(scratch.bytes() < 2 << 20, "{} bytes", scratch.bytes());
+    }
+}
+
+#[test]
+fn products() {
+    check_products::<false>();
+}
+
+#[test]
+fn products_by_dot_product_instructions() {
+    if std::arch::is_aarch64_feature_detected!("dotprod") {
+        check_products::<true>();
+    } else {
+        println!("skipped: this processor lacks the dot product instructions");
     }
 }
