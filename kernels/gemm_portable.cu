@@ -1,179 +1,23 @@
-// GEMM by mma.sync, for every operand that the faster kernels refuse: any format, layout, alignment and size.
-//
-// A CTA computes 64 x 128 of D. Operands are dequantized into shared memory, 64 k at a time, as bf16 in rows of 128 bytes
-// with the usual swizzle; each 8 values lie in the order 0 4 1 5 2 6 3 7 on both sides, which a sum does not mind.
-//
-// FAST adds in the tensor core. BLOCK gives the contract's bits (docs/format.md, section 10): an mma from zero is one
-// block's exact dot product. NVFP4: B carries its block scale, A's enters with the one rounding of an FMA. MXFP4: the dot
-// product of 32 meets 2^(ea + eb). A pair with a BF16 operand is a chain of FMAs over single elements.
-#include "gemm_mma.cuh"
-#include "gemm_portable.cuh"
+// GEMM by mma.sync, for every operand that the faster kernels refuse: any format, layout, alignment and size
+// (gemm_portable_tile.cuh).
+#include "gemm_portable_tile.cuh"
 
 namespace nvfp4 {
 
-constexpr int kPortableM = 64, kPortableN = 128, kPortableK = 64, kPortableThreads = 128;
-enum Mode { kFast, kBlockNv, kBlockMx };
-constexpr int kNanExponent = 1 << 20;
-
-struct PortableTiles {
-    uint4 a[kPortableM * 8];
-    uint4 b[kPortableN * 8];
-    union {
-        float a_scales[kPortableM][4];  // NVFP4: of A's four blocks
-        int a_exponents[kPortableM][2];  // MXFP4
-    };
-    int b_exponents[kPortableN][2];
-};
-
-union PortableShared {
-    PortableTiles tiles;
-    WarpStage stage[kPortableThreads / 32];
-};
-
-// 32 elements of a row into the tile, and what BLOCK keeps of their scales.
-template <int Mode, bool IsA>
-__device__ __forceinline__ void fill(const AnyOperand& x, const uint8_t* codes, const uint8_t* scales, int row, bool real, int k0,
-                                     int k, PortableTiles& tiles, int r, int half) {
-    uint4 v[4] = {};
-    const bool some = real && k0 < k;
-    if (Mode == kFast && x.format == FORMAT_BF16) {
-        if (some) load_bf16_32(x, codes, row, k0, k, v);
-    } else {
-        const uint4 w = some ? load_codes32(x, codes, row, k0, k) : make_uint4(0, 0, 0, 0);
-        if (Mode == kBlockMx) {
-            const uint32_t byte = some ? scale_byte(x, scales, row, k0 / 32) : 0;
-            const int e = byte == 255 ? kNanExponent : int(byte) - 127;
-            if (IsA) tiles.a_exponents[r][half] = e;
-            else tiles.b_exponents[r][half] = e;
-            v[0] = expand8(w.x, kUnitFactor), v[1] = expand8(w.y, kUnitFactor);
-            v[2] = expand8(w.z, kUnitFactor), v[3] = expand8(w.w, kUnitFactor);
-        } else if (Mode == kFast && x.format == FORMAT_MXFP4) {
-            const float scale = some ? e8m0_decode(scale_byte(x, scales, row, k0 / 32)) : 0.0f;
-            const uint32_t words[4] = {w.x, w.y, w.z, w.w};
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                uint32_t p[4];
-#pragma unroll
-                for (int j = 0; j < 4; ++j) {
-                    const __nv_bfloat162 two = __floats2bfloat162_rn(__fmul_rn(e2m1_decode(words[i] >> (4 * j) & 15), scale),
-                                                                     __fmul_rn(e2m1_decode(words[i] >> (4 * j + 16) & 15), scale));
-                    p[j] = *reinterpret_cast<const uint32_t*>(&two);
-                }
-                v[i] = make_uint4(p[0], p[1], p[2], p[3]);
-            }
-        } else {
-            uint32_t factor[2];
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                const uint32_t byte = some && k0 + 16 * i < k ? scale_byte(x, scales, row, k0 / 16 + i) : 0;
-                factor[i] = scale_factor(byte);
-                if (Mode == kBlockNv && IsA) {
-                    tiles.a_scales[r][2 * half + i] = scale_value(byte);
-                    factor[i] = kUnitFactor;
-                }
-            }
-            v[0] = expand8(w.x, factor[0]), v[1] = expand8(w.y, factor[0]);
-            v[2] = expand8(w.z, factor[1]), v[3] = expand8(w.w, factor[1]);
-            if (Mode == kFast && x.rescale) {
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {  // times 2^7
-                    v[i].x = mul_bf16x2(v[i].x, 0x43004300), v[i].y = mul_bf16x2(v[i].y, 0x43004300);
-                    v[i].z = mul_bf16x2(v[i].z, 0x43004300), v[i].w = mul_bf16x2(v[i].w, 0x43004300);
-                }
-            }
-        }
-    }
-    uint4* tile = IsA ? tiles.a : tiles.b;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) tile[r * 8 + ((4 * half + i) ^ (r & 7))] = v[i];
-}
-
-// dot * 2^s, rounded once.
-__device__ __noinline__ float scaled_slow(float dot, int s) {
-    if (s > kNanExponent / 2) return __uint_as_float(0x7FC00000);
-    return __double2float_rn(double(dot) * __hiloint2double((s + 1023) << 20, 0));
-}
-__device__ __forceinline__ float scaled(float dot, int s) {
-    if (s >= -90 && s <= 90) return __fmul_rn(dot, __int_as_float((s + 127) << 23));  // exact
-    return scaled_slow(dot, s);
-}
-
-template <int Mode>
-__device__ __forceinline__ void multiply(const PortableTiles& tiles, float (&acc)[2][32], int m0, int n0, int lane) {
-    float dot[2][8][4];
-#pragma unroll
-    for (int s = 0; s < kPortableK / 16; ++s) {
-        uint32_t a[2][4], b[4][4];
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            const int r = m0 + 16 * i + (lane & 15);
-            load_tiles(a[i], &tiles.a[r * 8 + ((2 * s + (lane >> 4)) ^ (r & 7))]);
-        }
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            const int r = n0 + 16 * j + (lane >> 4) * 8 + (lane & 7);
-            load_tiles(b[j], &tiles.b[r * 8 + ((2 * s + (lane >> 3 & 1)) ^ (r & 7))]);
-        }
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            const int row = m0 + 16 * i + (lane >> 2);
-#pragma unroll
-            for (int j = 0; j < 8; ++j) {
-                const uint32_t b0 = b[j / 2][2 * (j & 1)], b1 = b[j / 2][2 * (j & 1) + 1];
-                float* sum = &acc[i][4 * j];
-                if (Mode == kFast) {
-                    float d[4] = {sum[0], sum[1], sum[2], sum[3]};
-                    mma_m16n8k16(d, a[i], b0, b1);
-                    sum[0] = d[0], sum[1] = d[1], sum[2] = d[2], sum[3] = d[3];
-                } else {
-                    float(&d)[4] = dot[i][j];
-                    if (Mode == kBlockNv || s % 2 == 0) d[0] = d[1] = d[2] = d[3] = 0.0f;
-                    mma_m16n8k16(d, a[i], b0, b1);
-                    if (Mode == kBlockNv) {
-#pragma unroll
-                        for (int q = 0; q < 4; ++q) sum[q] = __fmaf_rn(tiles.a_scales[row + 8 * (q / 2)][s], d[q], sum[q]);
-                    } else if (s % 2 == 1) {
-                        const int col = n0 + 8 * j + 2 * (lane & 3);
-#pragma unroll
-                        for (int q = 0; q < 4; ++q) {
-                            const int e = tiles.a_exponents[row + 8 * (q / 2)][s / 2] + tiles.b_exponents[col + q % 2][s / 2];
-                            sum[q] = __fadd_rn(sum[q], scaled(d[q], e + 14));
-                        }
-                    }
-                }
-            }
-        }
-    }
+// Tile t of a batch whose tiles are TM x TN.
+template <int TM, int TN>
+__device__ __forceinline__ Extent extent_of(const PortableArgs& args, long long at) {
+    return {int(at % args.m_tiles) * TM, args.m, int(at / args.m_tiles) * TN, args.n, 0, args.k};
 }
 
 template <int Mode>
 __device__ __forceinline__ void portable(const PortableArgs& args) {
     __shared__ PortableShared shared;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
-    const int m0 = warp / 2 * 32, n0 = warp % 2 * 64;
     const long long per_item = (long long)args.m_tiles * args.n_tiles, tiles = per_item * args.batch;
     for (long long t = blockIdx.x; t < tiles; t += gridDim.x) {
-        const int item = int(t / per_item), at = int(t % per_item);
-        const int row0 = at % args.m_tiles * kPortableM, col0 = at / args.m_tiles * kPortableN;
         Epilogue e;
-        const BatchItem p(args, item, e);
-        float acc[2][32] = {};
-        for (int k0 = 0; k0 < args.k; k0 += kPortableK) {
-            const int r = threadIdx.x / 2, half = threadIdx.x & 1;
-            fill<Mode, true>(args.a, p.a_codes, p.a_scales, row0 + r, row0 + r < args.m, k0 + 32 * half, args.k, shared.tiles, r, half);
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                const int rb = r + 64 * i;
-                fill<Mode, false>(args.b, p.b_codes, p.b_scales, col0 + rb, col0 + rb < args.n, k0 + 32 * half, args.k, shared.tiles, rb, half);
-            }
-            __syncthreads();
-            multiply<Mode>(shared.tiles, acc, m0, n0, lane);
-            __syncthreads();
-        }
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-            store_rows<64>(e, shared.stage[warp], acc[i], row0 + m0 + 16 * i, col0 + n0, args.m, args.n);
-        __syncthreads();
+        const BatchItem p(args, int(t / per_item), e);
+        portable_tile<Mode>(args.a, args.b, p, e, shared, extent_of<kPortableM, kPortableN>(args, t % per_item));
     }
 }
 
@@ -186,62 +30,13 @@ extern "C" __global__ void __launch_bounds__(kPortableThreads, 2) gemm_portable_
 extern "C" __global__ void __launch_bounds__(kPortableThreads, 2) gemm_portable_block_mxfp4(const __grid_constant__ PortableArgs args) {
     portable<kBlockMx>(args);
 }
-
-// ---------------------------------------------------------------------------------------------- a chain of FMAs
-
-constexpr int kChainTile = 64, kChainK = 32;
-
-// Element k of a row: code times block scale, or the bf16 value.
-__device__ __forceinline__ float inner_value(const AnyOperand& x, const uint8_t* codes, const uint8_t* scales, int row, int k) {
-    const uint8_t* p = codes + row * x.stride;
-    if (x.format == FORMAT_BF16) return __uint_as_float(uint32_t(reinterpret_cast<const uint16_t*>(p)[k]) << 16);
-    const float code = e2m1_decode(p[k >> 1] >> (4 * (k & 1)) & 15);
-    return __fmul_rn(code, x.format == FORMAT_NVFP4 ? scale_value(scale_byte(x, scales, row, k / 16))
-                                                    : e8m0_decode(scale_byte(x, scales, row, k / 32)));
-}
-
 extern "C" __global__ void __launch_bounds__(256) gemm_portable_chain(const __grid_constant__ PortableArgs args) {
-    __shared__ float as[kChainK][kChainTile + 1], bs[kChainK][kChainTile + 1];
-    const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+    __shared__ ChainShared shared;
     const long long per_item = (long long)args.m_tiles * args.n_tiles, tiles = per_item * args.batch;
     for (long long t = blockIdx.x; t < tiles; t += gridDim.x) {
-        const int item = int(t / per_item), at = int(t % per_item);
-        const int row0 = at % args.m_tiles * kChainTile, col0 = at / args.m_tiles * kChainTile;
         Epilogue e;
-        const BatchItem p(args, item, e);
-        float acc[4][4] = {};
-        for (int k0 = 0; k0 < args.k; k0 += kChainK) {
-            const int depth = min(kChainK, args.k - k0);
-            for (int i = threadIdx.x; i < kChainTile * kChainK; i += 256) {
-                const int r = i / kChainK, kk = i % kChainK;
-                if (kk >= depth) continue;
-                as[kk][r] = row0 + r < args.m ? inner_value(args.a, p.a_codes, p.a_scales, row0 + r, k0 + kk) : 0.0f;
-                bs[kk][r] = col0 + r < args.n ? inner_value(args.b, p.b_codes, p.b_scales, col0 + r, k0 + kk) : 0.0f;
-            }
-            __syncthreads();
-            for (int kk = 0; kk < depth; ++kk) {
-                float a[4], b[4];
-#pragma unroll
-                for (int i = 0; i < 4; ++i) a[i] = as[kk][ty + 16 * i], b[i] = bs[kk][tx + 16 * i];
-#pragma unroll
-                for (int i = 0; i < 4; ++i)
-#pragma unroll
-                    for (int j = 0; j < 4; ++j) acc[i][j] = __fmaf_rn(a[i], b[j], acc[i][j]);
-            }
-            __syncthreads();
-        }
-        const float beta = beta_of(e);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const int row = row0 + ty + 16 * i;
-            if (row >= args.m) continue;
-            const float alpha = row_alpha(e, row, outer_amax(e.b, 0));
-#pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                const int col = col0 + tx + 16 * j;
-                if (col < args.n) store_value(e.d, e.d_dtype, row * e.d_stride + col, finish(e, acc[i][j], alpha, beta, row, col));
-            }
-        }
+        const BatchItem p(args, int(t / per_item), e);
+        chain_tile(args.a, args.b, p, e, shared, extent_of<kChainTile, kChainTile>(args, t % per_item));
     }
 }
 

@@ -15,7 +15,7 @@ struct AnyOperand {
     long long codes_batch, scales_batch, amax_batch;
     int format;  // FORMAT_*
     int swizzled;
-    int vector;  // rows are 16-byte aligned
+    int vector;  // rows are 16-byte aligned; 2: codes 8-byte aligned
     int rescale;  // FAST: values without the factor 2^-7
 };
 
@@ -35,7 +35,11 @@ __device__ __forceinline__ uint32_t scale_byte(const AnyOperand& x, const uint8_
 __device__ __forceinline__ uint4 load_codes32(const AnyOperand& x, const uint8_t* codes, int row, int k0, int k) {
     const uint8_t* p = codes + row * x.stride + k0 / 2;
     const int left = min(32, k - k0);
-    if (x.vector && left == 32) return __ldg(reinterpret_cast<const uint4*>(p));
+    if (x.vector == 1 && left == 32) return __ldg(reinterpret_cast<const uint4*>(p));
+    if (x.vector == 2 && left == 32) {
+        const uint2 low = __ldg(reinterpret_cast<const uint2*>(p)), high = __ldg(reinterpret_cast<const uint2*>(p) + 1);
+        return make_uint4(low.x, low.y, high.x, high.y);
+    }
     uint32_t w[4] = {0, 0, 0, 0};
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
@@ -69,6 +73,7 @@ __device__ __forceinline__ void load_bf16_32(const AnyOperand& x, const uint8_t*
 // Pointers of product `i` of the batch, in the epilogue's copy too.
 struct BatchItem {
     const uint8_t *a_codes, *a_scales, *b_codes, *b_scales;
+    BatchItem() = default;
     __device__ __forceinline__ BatchItem(const PortableArgs& args, int i, Epilogue& e)
         : a_codes(args.a.codes + i * args.a.codes_batch),
           a_scales(args.a.scales + i * args.a.scales_batch),

@@ -346,13 +346,7 @@ impl Context {
         rowwise: Option<&Buffers>,
         columnwise: Option<&Buffers>,
     ) -> Result<GroupedQuantizePlan> {
-        let plan = plan::grouped_quantize::plan(request, self.device(), x, rowwise, columnwise)?;
-        match &self.backend {
-            Backend::Cpu(_) => {}
-            #[cfg(feature = "cuda")]
-            Backend::Cuda(cuda) => cuda.supports_grouped_quantize(&plan)?,
-        }
-        Ok(plan)
+        plan::grouped_quantize::plan(request, self.device(), x, rowwise, columnwise)
     }
 
     /// Scratch bytes of `grouped_quantize`.

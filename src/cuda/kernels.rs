@@ -84,6 +84,9 @@ kernels! {
     amax_f16_transform: "amax", 256, 0;
     amax_general: "quantize", 256, 0;
     quantize_general: "quantize", 256, 0;
+    group_table: "groups", 256, 0;
+    amax_grouped: "grouped_quantize", 256, 0;
+    quantize_grouped: "grouped_quantize", 256, 0;
     stats_rows: "stats", 128, 0;
     stats_total: "stats", 32, 0;
     dequantize_fast: "dequantize", 256, 0;

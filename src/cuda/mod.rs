@@ -10,6 +10,7 @@ mod dequantize;
 mod driver;
 mod gemm;
 mod grouped_quantize;
+mod groups;
 mod hadamard;
 mod kernels;
 mod params;
@@ -121,11 +122,6 @@ impl Cuda {
         gemm::run(self, plan, Stream::new(stream))
     }
 
-    /// Why a grouped quantize cannot run here.
-    pub fn supports_grouped_quantize(&self, plan: &GroupedQuantizePlan) -> Result<()> {
-        grouped_quantize::supports(self, plan)
-    }
-
     /// Scratch memory that `grouped_quantize` wants in `plan.workspace`.
     pub fn grouped_quantize_workspace(&self, plan: &GroupedQuantizePlan) -> usize {
         grouped_quantize::workspace(plan)
@@ -143,7 +139,7 @@ impl Cuda {
 
     /// Scratch memory that `grouped_gemm` wants in `plan.workspace`.
     pub fn grouped_gemm_workspace(&self, plan: &GroupedGemmPlan) -> usize {
-        gemm::grouped::workspace(plan)
+        gemm::grouped::workspace(self, plan)
     }
 
     pub fn grouped_gemm(&self, plan: &GroupedGemmPlan, stream: *mut c_void) -> Result<()> {

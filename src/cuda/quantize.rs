@@ -185,7 +185,11 @@ fn both_sides<'a>(
 }
 
 /// The general kernels make one copy, `row`; a quantized source is `col`.
-fn general_params(plan: &QuantizePlan, copy: &CopyPlan, saturated: *mut u64) -> params::Quantize {
+pub(super) fn general_params(
+    plan: &QuantizePlan,
+    copy: &CopyPlan,
+    saturated: *mut u64,
+) -> params::Quantize {
     params::Quantize {
         row: params::Quantized::of(copy),
         col: match &plan.x {

@@ -32,6 +32,10 @@ run sm_90 --only linear
 run sm_90 --only traffic
 run sm_90 --only random --configs 1000
 run sm_90 --only "random products" --products 150
+run sm_90 --only grouped --groups 40
+run sm_80 --only grouped --groups 15
+run sm_100 --only grouped --groups 15
+run sm_120 --only grouped --groups 15
 run sm_80 --only random --configs 300
 run sm_80 --only "random products" --products 60
 run sm_100 --only random --configs 300

@@ -9,6 +9,8 @@ mod device;
 mod gemm;
 mod graph;
 mod grid;
+mod grouped;
+mod grouped_products;
 mod large;
 mod linear;
 mod products;
@@ -117,6 +119,11 @@ fn main() {
         let (text, calls) = products::lt(&cuda, &all)?;
         products += calls;
         Ok(text)
+    });
+    part("grouped", &mut |_| {
+        let count: usize = argument("--groups").map_or(300, |n| n.parse().expect("--groups N"));
+        let seed = argument("--seed").map_or(1, |n| n.parse().expect("--seed N"));
+        grouped::run(&cuda, count, seed)
     });
     part("linear", &mut |_| linear::run());
     part("threads", &mut |_| threads::two_by_two(&cuda));

@@ -55,6 +55,10 @@ impl Arena {
     pub fn upload(&self) {
         self.device.write(0, &self.host[..self.used]);
     }
+    /// Part of it.
+    pub fn upload_region(&self, r: Region) {
+        self.device.write(r.at, &self.host[r.at..r.at + r.bytes]);
+    }
     /// The device's bytes of everything taken.
     pub fn download(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.used];

@@ -15,6 +15,8 @@ const DECODE_SHARED: [u32; 2] = [36864, 73728];
 
 pub struct GemmKernels {
     pub portable: Portable,
+    /// The same for groups.
+    pub grouped: Portable,
     /// Or why not.
     pub hopper: std::result::Result<Hopper, String>,
     pub decode: std::result::Result<Decode, String>,
@@ -60,16 +62,20 @@ pub struct Scaled {
 impl GemmKernels {
     /// Brings them into the current context.
     pub fn load(device: &Device) -> Result<GemmKernels> {
-        let portable = |name, threads| load(device, "gemm_portable", name, threads, 0);
+        let portable = |image, prefix: &str| {
+            let load = |name, threads| load(device, image, &format!("{prefix}_{name}"), threads, 0);
+            Ok::<_, crate::Error>(Portable {
+                fast: load("fast", 128)?,
+                block_nvfp4: load("block_nvfp4", 128)?,
+                block_mxfp4: load("block_mxfp4", 128)?,
+                chain: load("chain", 256)?,
+            })
+        };
         let decode = |name, i: usize| load(device, "gemm_decode", name, 256, DECODE_SHARED[i]);
         let hopper = |name, threads, shared| load(device, "gemm_sm90a", name, threads, shared);
         Ok(GemmKernels {
-            portable: Portable {
-                fast: portable("gemm_portable_fast", 128)?,
-                block_nvfp4: portable("gemm_portable_block_nvfp4", 128)?,
-                block_mxfp4: portable("gemm_portable_block_mxfp4", 128)?,
-                chain: portable("gemm_portable_chain", 256)?,
-            },
+            portable: portable("gemm_portable", "gemm_portable")?,
+            grouped: portable("gemm_grouped", "gemm_grouped")?,
             lt: Library::load(),
             expand: Expand {
                 rows: load(device, "gemm_expand", "gemm_expand_rows", 256, 0)?,

@@ -207,6 +207,18 @@ pub struct Portable {
     pub epilogue: Epilogue,
 }
 
+/// kernels/gemm_grouped.cu.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Grouped {
+    pub product: Portable,
+    pub table: *const u8,
+    pub bias_stride: i64,
+    pub alpha_stride: i64,
+    pub ragged_k: i32,
+    pub transform: i32,
+}
+
 /// kernels/gemm_sm90a.cu: the product of a stripe of B.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -289,6 +301,7 @@ const _: () = {
     assert!(size_of::<AnyOperand>() == 72);
     assert!(size_of::<Epilogue>() == 152);
     assert!(size_of::<Portable>() == 336);
+    assert!(size_of::<Grouped>() == 368);
     assert!(size_of::<Hopper>() == 232);
     assert!(size_of::<Expand>() == 72);
     assert!(size_of::<Align>() == 64);
