@@ -1,0 +1,27 @@
+"""4-bit training in PyTorch.
+
+    import nvfp4.torch as fp4
+
+    fp4.convert_(model)                       # torch.nn.Linear -> 4-bit layers, same parameters
+    with fp4.autocast():                      # NVFP4BlockScaling, as TransformerEngine names it
+        loss = model(batch)
+    loss.backward()
+
+Needs PyTorch 2.6 or newer. CPU and CUDA tensors; docs/pytorch.md has the rest.
+"""
+
+from .recipe import Custom, DelayedScaling, Format, MXFP4BlockScaling, NVFP4BlockScaling, Recipe  # isort: skip
+from ._autocast import autocast, fp4_autocast, is_available
+from ._random import keep_random_state_
+from .convert import all_of, convert_, mlp_only, skip_blocks, skip_head
+from .functional import Quantized, dequantize, fake_quantize, gemm, hadamard, linear, quantize
+from .grouped import GroupedLinear
+from .lora import FrozenLinear, LoRALinear, freeze_
+from .module import LayerNormLinear, LayerNormMLP, Linear
+
+__all__ = [
+    "Custom", "DelayedScaling", "Format", "FrozenLinear", "GroupedLinear", "LayerNormLinear", "LayerNormMLP", "Linear", "LoRALinear",
+    "MXFP4BlockScaling", "NVFP4BlockScaling", "Quantized", "Recipe", "all_of", "autocast", "convert_", "dequantize",
+    "fake_quantize", "fp4_autocast", "freeze_", "gemm", "hadamard", "is_available", "keep_random_state_", "linear", "mlp_only",
+    "quantize", "skip_blocks", "skip_head",
+]  # fmt: skip
