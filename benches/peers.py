@@ -4,7 +4,7 @@
     python3 benches/peers.py [--quick]
 
 NumPy and ml_dtypes are measured by the Python that runs this; PyTorch and torchao by it too if it has them, else by the
-environment that tests/peers.py keeps in the user's cache. What is missing is said on stderr. OPENBLAS_CORETYPE and
+environment that tests/torch_environment.py keeps in the user's cache. What is missing is said on stderr. OPENBLAS_CORETYPE and
 OPENBLAS_L2_SIZE have to be unset.
 """
 
@@ -144,7 +144,7 @@ def main():
         real = sorted({str(p.parent) for p in place.rglob("nvidia/**/*.so*")})
         environment = {**os.environ, "LD_LIBRARY_PATH": ":".join([str(place / "stand-ins"), *real])}
         return subprocess.run([place / "bin" / "python", here, "--torch", *quick], env=environment).returncode
-    print("no PyTorch here, nor in the cache of tests/peers.py", file=sys.stderr)
+    print("no PyTorch here, nor in the cache of tests/torch_environment.py", file=sys.stderr)
 
 
 if __name__ == "__main__":

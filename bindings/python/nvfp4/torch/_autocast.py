@@ -36,7 +36,8 @@ class autocast:
     """Linear layers of this package within it run in 4 bits.
 
     May be nested (the inner one counts), entered again, and left by an exception. Another thread is not in it. A layer with
-    a recipe of its own uses that one where autocast is enabled. The recipe of a backward pass is that of its forward pass.
+    a recipe of its own uses that one where autocast is enabled. The recipe of a backward pass is that of its forward pass, also
+    where an activation checkpoint does the forward pass again, outside: a layer uses the autocast of its last forward pass then.
 
     Args:
         enabled: False: layers run as `torch.nn.Linear` does.
@@ -74,10 +75,10 @@ def fp4_autocast(
 ) -> autocast:
     """The older spelling of `autocast`; a `Format` stands for its recipe."""
     if isinstance(fp4_recipe, Format):
-        recipes = {Format.NV_FP4: NVFP4BlockScaling, Format.E2M1: NVFP4BlockScaling, Format.MX_FP4: MXFP4BlockScaling}
+        recipes: dict[Format, type[Recipe]] = {Format.NV_FP4: NVFP4BlockScaling, Format.E2M1: NVFP4BlockScaling, Format.MX_FP4: MXFP4BlockScaling}
         if fp4_recipe not in recipes:
             raise ArgumentError(f"fp4_recipe is {fp4_recipe}; Format.NV_FP4 or Format.MX_FP4 is needed, or a recipe")
-        fp4_recipe = recipes[fp4_recipe]()
+        return autocast(enabled, calibrating, recipes[fp4_recipe](), fp4_group)
     return autocast(enabled, calibrating, fp4_recipe, fp4_group)
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from .._errors import ArgumentError, Error
 from . import _linear, _ops
-from ._autocast import State, current
+from ._autocast import OFF, State, current
 from ._history import History, QuantizedWeight, Slot
 from ._prepared import Prepared
 from .recipe import DelayedScaling, Recipe
@@ -48,6 +48,7 @@ class Base(nn.Module):
         quantize: False leaves it in high precision always.
         fuse_wgrad_accumulation: dW is added to `main_grad` of the weight.
         slots: state of each weight.
+        state: the autocast of its last forward pass.
     """
 
     weights: tuple[str, ...] = ("weight",)
@@ -59,12 +60,20 @@ class Base(nn.Module):
             raise ArgumentError(f"recipe is a {type(recipe).__name__}; a recipe of nvfp4.torch is needed, such as NVFP4BlockScaling()")
         self.recipe, self.quantize, self.fuse_wgrad_accumulation = recipe, quantize, fuse_wgrad_accumulation
         self.slots = {name: Slot() for name in self.weights}
+        self.state = OFF
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "state": OFF}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.state = OFF
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         for name, slot in self.slots.items():
             if slot.history is not None:
-                destination[f"{prefix}{name}_amax_history"] = torch.cat([slot.history.seen.unsqueeze(0), slot.history.steps])
+                destination[f"{prefix}{name}_amax_history"] = slot.history.saved()
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         for name, slot in self.slots.items():
@@ -72,7 +81,7 @@ class Base(nn.Module):
             saved = state_dict.pop(f"{prefix}{name}_amax_history", None)
             if saved is not None:
                 device = getattr(self, name).device
-                slot.history = History(saved[1:].clone().to(device), saved[0].clone().to(device))
+                slot.history = History(saved[1:].clone().to(device), saved[0].to(device))
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
@@ -105,12 +114,12 @@ def compute_dtype(x: Tensor) -> torch.dtype:
 
 def run(module: Base, name: str, x: Tensor, weight: Tensor, bias: Tensor | None, is_first_microbatch: bool | None) -> Tensor:
     """y [..., out] = x W^T + bias by the weight `name` of a module, under the thread's autocast."""
-    state = current.state
+    state = state_of(module)
     dtype = compute_dtype(x)
     if not (state.enabled and module.quantize):
         recipe = module.recipe or state.recipe
         if state.calibrating and isinstance(recipe, DelayedScaling):
-            _step(module.slots[name], x.detach().reshape(-1, x.shape[-1]), recipe.prepared, recipe, state, True)
+            _step(module.slots[name], x.detach().reshape(-1, x.shape[-1]), recipe.prepared, recipe, state)
         return F.linear(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
     recipe = module.recipe or state.recipe
     assert recipe is not None
@@ -128,10 +137,9 @@ def run(module: Base, name: str, x: Tensor, weight: Tensor, bias: Tensor | None,
     w_row, w_col = copies_of(slot, weight, r, wants_x, first, seed_offset)
     x_amax = g_amax = g_seen = None
     if isinstance(recipe, DelayedScaling):
-        x_amax, g_amax, g_seen = _step(slot, flat.detach(), r, recipe, state, first is not False)
+        x_amax, g_amax, g_seen = _step(slot, flat.detach(), r, recipe, state)
     elif state.group:
-        seed = seed_offset[0] if seed_offset is not None else None
-        x_amax = _linear.reduced_amax(flat.detach(), r.x_row, r.x_col, seed, r.nonfinite, state.group)
+        x_amax = _linear.reduced_amax(flat.detach(), r.x_row, r.x_col, r.nonfinite, state.group)
     main_grad = None
     if module.fuse_wgrad_accumulation and wants_w:
         main_grad = getattr(weight, "main_grad", None)
@@ -141,6 +149,17 @@ def run(module: Base, name: str, x: Tensor, weight: Tensor, bias: Tensor | None,
     group = "" if g_seen is not None else state.group
     y = _linear.linear(flat, weight, w_row, w_col, bias, seed_offset, x_amax, g_amax, g_seen, main_grad, dtype, r.text, group, save)
     return y if x.dim() == 2 else y.view(*x.shape[:-1], y.shape[-1])
+
+
+def state_of(module: Base) -> State:
+    """The thread's autocast; where a backward pass does a checkpointed forward pass again, that of the first one."""
+    state = current.state
+    if not torch.compiler.is_compiling():
+        if torch._C._current_graph_task_id() == -1:
+            module.state = state
+        elif state is OFF:
+            state = module.state
+    return state
 
 
 def seeds(r: Prepared, x: Tensor, backward: bool) -> Tensor | None:
@@ -167,15 +186,17 @@ def copies_of(
     return row, col
 
 
-def _step(slot: Slot, x: Tensor, r: Prepared, recipe: DelayedScaling, state: State, roll: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _step(slot: Slot, x: Tensor, r: Prepared, recipe: DelayedScaling, state: State) -> tuple[Tensor, Tensor, Tensor]:
     """Given amax of x and of dy from earlier steps, and where the backward pass notes dy's."""
     with torch.no_grad():
         history = slot.history
         if history is None or history.steps.shape[0] != recipe.amax_history_len:
+            if torch.compiler.is_compiling():  # a graph can't write, in its backward pass, what it made itself
+                raise ArgumentError(f"{recipe}: call the layer once under it before it is compiled, so that it has a history")
             history = slot.history = History.empty(recipe.amax_history_len, x.device)
         recomputed = not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
-        if roll and not recomputed:  # a forward pass that is done again takes what it took
+        if not recomputed:  # a forward pass that is done again takes what it took
             history.roll(state.group if recipe.reduce_amax else "", recipe.margin, recipe.amax_compute_algo == "most_recent")
-        _ops.record_amax_(x, r.x_row.text, r.x_col.text, history.seen[0])
-        x_amax = torch.where(history.given[0] > 0, history.given[0], history.seen[0])
-        return x_amax, history.given[1].clone(), history.seen[1]
+        _ops.note_amax_(x, r.x_row.text, r.x_col.text, history.x_seen)
+        x_amax = torch.where(history.given[0] > 0, history.given[0], history.x_seen)
+        return x_amax, history.given[1].clone(), history.g_seen

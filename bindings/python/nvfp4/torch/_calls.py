@@ -14,7 +14,7 @@ from .. import _abi
 from .._errors import ArgumentError
 from .._options import sign_fields
 from . import _raw
-from ._raw import DTYPES, Copy, Layout, check, context, dtype_number, layout, matrix, pitched, stream
+from ._raw import DTYPES, Copy, Layout, address, check, context, dtype_number, layout, matrix, pitched, stream
 
 Tensor = torch.Tensor
 _lib = _abi.lib
@@ -31,7 +31,7 @@ def scratch(need: int, like: Tensor) -> tuple[Tensor, int]:
 def checked(t: Tensor, dtype: torch.dtype, count: int, like: Tensor, what: str) -> int:
     if t.dtype != dtype or t.numel() != count or t.device != like.device or not t.is_contiguous():
         raise ArgumentError(f"{what} is {t.dtype} {tuple(t.shape)} on {t.device}; {dtype} [{count}] on {like.device} is needed")
-    return t.data_ptr()
+    return address(t, what)
 
 
 class _QuantizeCall:
@@ -71,19 +71,19 @@ class _QuantizePlan:
         self.free: list[_QuantizeCall] = []
 
     def take(
-        self, x: Tensor, seed_offset: Tensor | None, row_amax: Tensor | None, col_amax: Tensor | None, origin: tuple[int, int]
-    ) -> tuple[_QuantizeCall, Tensor | None]:
+        self, x: Tensor, seed_offset: Tensor | None, row_amax: Tensor | None, col_amax: Tensor | None, origin: tuple[int, int], draws: bool = True,
+    ) -> tuple[_QuantizeCall, Tensor | None]:  # fmt: skip
         """A call with everything but the outputs filled in, and its scratch memory."""
         try:
             call = self.free.pop()
         except IndexError:
             call = _QuantizeCall(self)
         desc = call.desc
-        call.x.data = x.data_ptr()
+        call.x.data = address(x, "x")
         call.x.stride = x.stride(0) if self.rows > 1 else self.cols
         if seed_offset is not None:
             desc.seed_offset = checked(seed_offset, torch.int64, 2, x, "seed_offset")
-        elif self.stochastic:
+        elif self.stochastic and draws:
             raise ArgumentError("stochastic rounding needs seed_offset, an int64 tensor [seed, offset]")
         else:
             desc.seed_offset = None
@@ -127,10 +127,10 @@ def quantize(
     call, room = plan.take(x, seed_offset, row_amax, col_amax, origin)
     row_data = col_data = None
     if plan.row is not None:
-        row_data = x.new_empty(plan.row.bytes, dtype=torch.uint8)
+        row_data = plan.row.empty(x)
         plan.row.point(call.row, row_data.data_ptr())
     if plan.col is not None:
-        col_data = x.new_empty(plan.col.bytes, dtype=torch.uint8)
+        col_data = plan.col.empty(x)
         plan.col.point(call.col, col_data.data_ptr())
     made = context(x.device)
     status = _lib.nvfp4_quantize(made.handle, call.desc, call.x, call.row, call.col, stream(x.device))
@@ -141,13 +141,11 @@ def quantize(
     return row_data, col_data
 
 
-def amax(
-    x: Tensor, row: Copy | None, col: Copy | None, seed_offset: Tensor | None = None, nonfinite: int = 0
-) -> tuple[Tensor | None, Tensor | None]:
+def amax(x: Tensor, row: Copy | None, col: Copy | None, nonfinite: int = 0) -> tuple[Tensor | None, Tensor | None]:
     """What quantize would compute as the amax of each copy; empty where a copy has none."""
     plan = _quantize_plan(x, row, col, nonfinite)
     x = pitched(x)
-    call, room = plan.take(x, seed_offset, None, None, (0, 0))
+    call, room = plan.take(x, None, None, None, (0, 0), False)
     out = [None if p is None else x.new_empty(p.amax_count, dtype=torch.float32) for p in (plan.row, plan.col)]
     pointers = [None if t is None or t.numel() == 0 else t.data_ptr() for t in out]
     if any(pointers):
@@ -176,7 +174,7 @@ class Operand:
                 f"a quantized copy [{self.place.rows}, {self.place.source_cols}] has {self.place.bytes} bytes in one piece; this is "
                 f"{data.dtype} of shape {tuple(data.shape)}"
             )
-        return data.data_ptr()
+        return address(data, "a quantized copy")
 
     def view(self, data: Tensor) -> _abi.Quantized:
         """The C view of a copy's tensor."""
@@ -198,12 +196,12 @@ def operand(copy: Copy, rows: int, cols: int, transposed: bool) -> Operand:
 
 
 def dequantize(data: Tensor, copy: Copy, rows: int, cols: int, transposed: bool, dtype: torch.dtype) -> Tensor:
-    """The values of a copy in its own orientation: [rows, cols], a transposed one [cols, rows]."""
+    """The values of a copy in its own orientation: [rows, cols], a transposed one [cols, rows], cols rounded up to its transform."""
     q = operand(copy, rows, cols, transposed).view(data)
     out = torch.empty((q.rows, q.cols), dtype=dtype, device=data.device)
     made = context(data.device)
-    check(_lib.nvfp4_dequantize(made.handle, q, dtype_number(dtype, "dtype"), matrix(out), stream(data.device)))
-    return out[:, : q.source_cols] if q.source_cols != q.cols else out
+    check(_lib.nvfp4_dequantize(made.handle, q, 0, matrix(out), stream(data.device)))
+    return out
 
 
 class _GemmCall:
@@ -260,7 +258,7 @@ def gemm(
     if bias is not None:
         if bias.numel() != b.place.rows or not bias.is_contiguous() or bias.device != device:
             raise ArgumentError(f"bias has shape {tuple(bias.shape)} on {bias.device}; [{b.place.rows}] on {device} is needed")
-        desc.bias = bias.data_ptr()
+        desc.bias = address(bias, "bias")
     if alpha is not None:
         desc.alpha = checked(alpha, torch.float32, 1, out, "alpha")
     aligned = ((at | bt | d) & 255, 0 if bias is None else desc.bias & 15)
@@ -284,11 +282,19 @@ def gemm(
 
 
 def hadamard(x: Tensor, n: int, axis: int, inverse: bool, sign_mask: int | None) -> Tensor:
-    """The transform of blocks of n along an axis."""
+    """The transform of blocks of n along the rows (axis 0) or the columns (1) of x; that extent is rounded up to n."""
+    if x.dim() != 2:
+        raise ArgumentError(f"x has shape {tuple(x.shape)}; a matrix is needed")
     x = pitched(x)
-    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    out = x.new_empty(transformed(x.shape, n, axis))
     signs, words = sign_fields(sign_mask, n)
     desc = _abi.HadamardDesc(n=n, axis=axis, inverse=int(inverse), signs=signs, sign_mask=words)
     made = context(x.device)
     check(_lib.nvfp4_hadamard(made.handle, desc, matrix(x), matrix(out), stream(x.device)))
     return out
+
+
+def transformed(shape: Any, n: int, axis: int) -> tuple[int, int]:
+    """Shape of a transform of blocks of n."""
+    rows, cols = shape
+    return (rows, -(-cols // n) * n) if axis == 0 else (-(-rows // n) * n, cols)

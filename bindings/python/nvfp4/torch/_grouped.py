@@ -11,7 +11,8 @@ import torch
 from .. import _abi
 from .._errors import ArgumentError
 from . import _calls, _linear, _ops, _raw
-from ._linear import DIFFERENTIATE, SAVE_COLUMNWISE, eager
+from ._linear import DIFFERENTIATE, eager
+from ._ops import SAVE_COLUMNWISE
 from ._prepared import Prepared, prepared
 from ._raw import Copy, Layout, check, context, dtype_number, matrix, pitched, stream
 
@@ -250,7 +251,7 @@ class _Eager(torch.autograd.Function):
         _setup_context(ctx, inputs, output)
         return output[0]
 
-    backward = staticmethod(torch.autograd.function.once_differentiable(_backward))
+    backward = staticmethod(torch.autograd.function.once_differentiable(_backward))  # type: ignore[assignment]
 
 
 def grouped_linear(

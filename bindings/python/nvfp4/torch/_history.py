@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.distributed._functional_collectives import all_reduce
+
+from ._linear import shared_max
 
 Tensor = torch.Tensor
 
@@ -20,16 +21,17 @@ class QuantizedWeight:
 
 
 class History:
-    """Amax of the activation and the gradient, rowwise and columnwise copy, of earlier steps.
+    """Amax of the activation and the gradient, rowwise and columnwise copy, of earlier forward passes and their backward ones.
 
     Attributes:
         steps: f32 [length, 2, 2], the latest first; 0 where there was no step yet.
-        seen: f32 [2, 2], the largest of the step under way.
-        given: f32 [2, 2], what the step under way is quantized with; 0: with its own.
+        x_seen: f32 [2], of the latest forward pass, which writes it.
+        g_seen: f32 [2], of the latest backward pass, which writes it. (A tensor that both wrote could not be in a compiled graph.)
+        given: f32 [2, 2], what the latest forward pass and its backward pass are quantized with; 0: with their own.
     """
 
     def __init__(self, steps: Tensor, seen: Tensor) -> None:
-        self.steps, self.seen = steps, seen
+        self.steps, self.x_seen, self.g_seen = steps, seen[0].clone(), seen[1].clone()
         self.given = torch.zeros_like(seen)
 
     @staticmethod
@@ -38,18 +40,22 @@ class History:
         return History(torch.zeros(length, 2, 2, device=device), torch.zeros(2, 2, device=device))
 
     def roll(self, group: str, margin: int, most_recent: bool) -> None:
-        """A step is over: note its amax, and what the next one is quantized with."""
-        seen = all_reduce(self.seen, "max", group) if group else self.seen
+        """Before a forward pass: note the last one's amax, and what this one is quantized with."""
+        seen = torch.stack([self.x_seen, self.g_seen])
+        seen = shared_max(seen, group) if group else seen
         # A step without a tensor (0) or with an infinite one is not one to go by.
         last = torch.where((seen > 0) & seen.isfinite(), seen, self.steps[0])
         self.steps.copy_(torch.cat([last.unsqueeze(0), self.steps[:-1]]))
         self.given.copy_((last if most_recent else self.steps.amax(0)) * 2.0**margin)
-        self.seen.zero_()
+
+    def saved(self) -> Tensor:
+        """f32 [length + 1, 2, 2]: what a checkpoint holds."""
+        return torch.cat([torch.stack([self.x_seen, self.g_seen]).unsqueeze(0), self.steps])
 
     def to(self, device: torch.device) -> History:
-        """The same elsewhere."""
-        moved = History(self.steps.to(device), self.seen.to(device))
-        moved.given = self.given.to(device)
+        """A copy, there."""
+        moved = History(self.steps.clone().to(device), torch.stack([self.x_seen, self.g_seen]).to(device))
+        moved.given = self.given.clone().to(device)
         return moved
 
 
@@ -66,11 +72,7 @@ class Slot:
         return _slot, (self.history,)  # the weight is quantized again when it is needed
 
     def __deepcopy__(self, memo: Any) -> Slot:
-        history = None
-        if self.history is not None:
-            history = History(self.history.steps.clone(), self.history.seen.clone())
-            history.given = self.history.given.clone()
-        return _slot(history)
+        return _slot(None if self.history is None else self.history.to(self.history.steps.device))
 
 
 def _slot(history: History | None) -> Slot:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
-from torch.distributed._functional_collectives import all_reduce as _all_reduce
+from torch.distributed._functional_collectives import AsyncCollectiveTensor, all_reduce
 
 from . import _calls, _ops
 from ._ops import SAVE_COLUMNWISE, SAVE_NOTHING, SAVE_ROWWISE
@@ -78,13 +78,13 @@ def _backward(ctx: Any, dy: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]
     out_features, in_features, w_dtype, x_dtype, bias_dtype = ctx.shapes
     db = dy.sum(0, dtype=torch.float32).to(bias_dtype) if wants_bias else None
     if ctx.g_seen is not None:
-        _ops.record_amax_(dy, r.g_row.text, r.g_col.text, ctx.g_seen)
+        _ops.note_amax_(dy, r.g_row.text, r.g_col.text, ctx.g_seen)
         g_amax = torch.where(g_amax > 0, g_amax, ctx.g_seen)  # before there is a history: its own
     if r.backward != "quantized":
         dx, dw = _plain_backward(ctx, dy, saved_x, saved_w, wants_x, wants_w)
         return (dx, dw, None, None, db, *nothing)
     if ctx.group and (wants_x or wants_w):
-        g_amax = reduced_amax(dy, r.g_row, r.g_col, None if seed_offset is None else seed_offset[2], r.nonfinite, ctx.group)
+        g_amax = reduced_amax(dy, r.g_row, r.g_col, r.nonfinite, ctx.group)
     w_col = saved_w if wants_x else None
     x_col = saved_x if wants_w else None
     if not wants_w or ctx.main_grad is None:
@@ -119,10 +119,16 @@ def _plain_backward(
     return dx, dw
 
 
-def reduced_amax(x: Tensor, row: Any, col: Any, seed_offset: Tensor | None, nonfinite: int, group: str) -> Tensor:
+def reduced_amax(x: Tensor, row: Any, col: Any, nonfinite: int, group: str) -> Tensor:
     """f32 [2]: what both copies of the ranks' matrices of a group together have as amax."""
-    parts = _ops.amax(x, row.text, col.text, seed_offset, nonfinite)
-    return _all_reduce(torch.cat([p if p.numel() else p.new_zeros(1) for p in parts]), "max", group)
+    parts = _ops.amax(x, row.text, col.text, nonfinite)
+    return shared_max(torch.cat([p if p.numel() else p.new_zeros(1) for p in parts]), group)
+
+
+def shared_max(values: Tensor, group: Any) -> Tensor:
+    """The largest of each value over a group's ranks; the group by name."""
+    out = all_reduce(values, "max", group)
+    return out.wait() if isinstance(out, AsyncCollectiveTensor) else out
 
 
 torch.library.register_autograd("nvfp4::linear", _backward, setup_context=_setup_context, lib=_ops.library)
@@ -147,7 +153,7 @@ class _Eager(torch.autograd.Function):
         _setup_context(ctx, inputs, output)
         return output[0]
 
-    backward = staticmethod(once_differentiable(_backward))
+    backward = staticmethod(once_differentiable(_backward))  # type: ignore[assignment]
 
 
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -174,14 +180,15 @@ def linear(
         x: [tokens, in]. weight: [out, in], for its gradient. w_row, w_col: its copies (`quantize_weight`).
         seed_offset: int64 [3, 2], of activation, weight, gradient (`draw`); None where the recipe draws nothing.
         x_amax, g_amax: f32 [2], given amax of the rowwise and columnwise copy of x and dy; None: their own.
-        g_seen: f32 [2], raised to the amax of dy in the backward pass.
+        g_seen: f32 [2], set to the amax of dy in the backward pass.
         main_grad: f32 [out, in], to which the backward pass adds dW; the weight's gradient is None then.
         recipe: text of a recipe. group: name of the ranks over which dy's amax is reduced, or "".
         save: see `saved`.
     """
     args = (x, weight, w_row, w_col, bias, seed_offset, x_amax, g_amax, g_seen, main_grad, dtype, recipe, group, save)
     if not eager(x):
-        return _traced(*args)[0]
+        traced: Tensor = _traced(*args)[0]
+        return traced
     if save or (bias is not None and bias.requires_grad and torch.is_grad_enabled()):
         y: Tensor = _Eager.apply(*args)
         return y

@@ -66,11 +66,11 @@ def _quantize_fake(x: Tensor, row: str | None, col: str | None, *_: Any) -> tupl
 
 implement("quantize", _quantize, _quantize_fake)
 
-define("amax(Tensor x, str? row, str? col, Tensor? seed_offset=None, int nonfinite=0) -> (Tensor, Tensor)")
+define("amax(Tensor x, str? row, str? col, int nonfinite=0) -> (Tensor, Tensor)")
 
 
-def _amax(x: Tensor, row: str | None, col: str | None, seed_offset: Tensor | None = None, nonfinite: int = 0) -> tuple[Tensor, Tensor]:
-    out = _calls.amax(x, *_copies(row, col), seed_offset, nonfinite)
+def _amax(x: Tensor, row: str | None, col: str | None, nonfinite: int = 0) -> tuple[Tensor, Tensor]:
+    out = _calls.amax(x, *_copies(row, col), nonfinite)
     return or_empty(x, out[0], torch.float32), or_empty(x, out[1], torch.float32)
 
 
@@ -88,18 +88,32 @@ define("dequantize(Tensor data, str options, SymInt rows, SymInt cols, bool tran
 
 
 def _dequantize(data: Tensor, options: str, rows: int, cols: int, transposed: bool, dtype: torch.dtype) -> Tensor:
-    out = _calls.dequantize(data, _raw.copy_of(options), rows, cols, transposed, dtype)
-    return out if out.is_contiguous() else out.contiguous()
+    return _calls.dequantize(data, _raw.copy_of(options), rows, cols, transposed, dtype)
 
 
 def _dequantize_fake(data: Tensor, options: str, rows: Any, cols: Any, transposed: bool, dtype: torch.dtype) -> Tensor:
-    return data.new_empty((cols, rows) if transposed else (rows, cols), dtype=dtype)
+    place = _raw.layout(_raw.copy_of(options), rows, cols, transposed)
+    return data.new_empty((place.rows, place.cols), dtype=dtype)
 
 
 implement("dequantize", _dequantize, _dequantize_fake)
 
 define("hadamard(Tensor x, int n, int axis, bool inverse, int? sign_mask) -> Tensor")
-implement("hadamard", _calls.hadamard, lambda x, n, axis, inverse, sign_mask: torch.empty_like(x, memory_format=torch.contiguous_format))
+implement("hadamard", _calls.hadamard, lambda x, n, axis, inverse, sign_mask: x.new_empty(_calls.transformed(x.shape, n, axis)))
+
+
+
+def _hadamard_setup(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.how, ctx.shape = inputs[1:], inputs[0].shape
+
+
+def _hadamard_backward(ctx: Any, dy: Tensor) -> Any:
+    n, axis, inverse, sign_mask = ctx.how
+    dx = torch.ops.nvfp4.hadamard.default(dy, n, axis, not inverse, sign_mask)
+    return dx[: ctx.shape[0], : ctx.shape[1]], None, None, None, None
+
+
+torch.library.register_autograd("nvfp4::hadamard", _hadamard_backward, setup_context=_hadamard_setup, lib=library)
 
 define(
     "gemm(Tensor a, str a_options, SymInt a_rows, SymInt a_cols, bool a_transposed, Tensor b, str b_options, SymInt b_rows, "
@@ -237,17 +251,17 @@ implement(
     ),
 )
 
-define("record_amax_(Tensor x, str row, str col, Tensor(a!) seen) -> ()")
+define("note_amax_(Tensor x, str row, str col, Tensor(a!) seen) -> ()")
 
 
-def _record_amax(x: Tensor, row: str, col: str, seen: Tensor) -> None:
-    """seen [2] = the larger of it and the amax of each copy."""
+def _note_amax(x: Tensor, row: str, col: str, seen: Tensor) -> None:
+    """seen [2] = the amax of each copy."""
     for place, found in zip(_pair(seen), _calls.amax(x, *_copies(row, col))):
         if found is not None and found.numel() and place is not None:
-            torch.maximum(place, found, out=place)
+            place.copy_(found)
 
 
-implement("record_amax_", _record_amax, lambda x, row, col, seen: None)
+implement("note_amax_", _note_amax, lambda x, row, col, seen: None)
 
 quantize = torch.ops.nvfp4.quantize.default
 amax = torch.ops.nvfp4.amax.default
@@ -257,4 +271,4 @@ gemm = torch.ops.nvfp4.gemm.default
 draw = torch.ops.nvfp4.draw.default
 linear_backward = torch.ops.nvfp4.linear_backward.default
 linear_backward_ = torch.ops.nvfp4.linear_backward_.default
-record_amax_ = torch.ops.nvfp4.record_amax_.default
+note_amax_ = torch.ops.nvfp4.note_amax_.default

@@ -124,7 +124,7 @@ def _up(n: int, to: int) -> int:
 class Layout:
     """Where codes, scales and amax of a copy of a [rows, cols] source lie in its tensor."""
 
-    __slots__ = ("rows", "cols", "source_cols", "codes_bytes", "scales_at", "scales_bytes", "amax_at", "amax_count", "bytes")
+    __slots__ = ("rows", "cols", "source_cols", "codes_bytes", "scales_at", "scales_bytes", "amax_at", "amax_count", "bytes", "gaps")
 
     def __init__(self, copy: Copy, rows: int, cols: int, transposed: bool, domain_rows: int = -1) -> None:
         o = copy.options
@@ -143,6 +143,19 @@ class Layout:
         self.scales_at = _up(self.codes_bytes, 128)
         self.amax_at = _up(self.scales_at + self.scales_bytes, 128)
         self.bytes = self.amax_at + 4 * self.amax_count
+        self._note_gaps()
+
+    def _note_gaps(self) -> None:
+        """Where nothing is written; most shapes have no such place."""
+        parts = (slice(self.codes_bytes, self.scales_at), slice(self.scales_at + self.scales_bytes, self.amax_at))
+        self.gaps = () if not isinstance(self.bytes, int) else tuple(part for part in parts if part.start < part.stop)
+
+    def empty(self, like: Tensor) -> Tensor:
+        """Memory for a copy; all that quantize leaves alone is 0, so that equal copies are equal tensors."""
+        data = like.new_empty(self.bytes, dtype=torch.uint8)
+        for gap in self.gaps:
+            data[gap].zero_()
+        return data
 
     def point(self, q: Any, at: int) -> None:
         """Pointers into the tensor that starts at an address."""
@@ -162,12 +175,12 @@ _layouts: dict[Any, Layout] = {}
 
 def layout(copy: Copy, rows: int, cols: int, transposed: bool) -> Layout:
     """The layout of a copy of a [rows, cols] source."""
+    if type(rows) is not int or type(cols) is not int:  # a symbol of a traced shape
+        return Layout(copy, rows, cols, transposed)
     key = (copy, rows, cols, transposed)
     known = _layouts.get(key)
     if known is None:
-        known = Layout(copy, rows, cols, transposed)
-        if isinstance(rows, int) and isinstance(cols, int):  # not a symbol of a traced shape
-            _layouts[key] = known
+        known = _layouts[key] = Layout(copy, rows, cols, transposed)
     return known
 
 
@@ -175,7 +188,7 @@ def matrix(x: Tensor) -> _abi.Matrix:
     """The C view of a two-dimensional tensor with unit stride along its rows."""
     rows, cols = x.shape
     return _abi.Matrix(
-        data=x.data_ptr(), dtype=dtype_number(x.dtype, "a tensor"), rows=rows, cols=cols, stride=x.stride(0) if rows > 1 else cols
+        data=address(x, "a tensor"), dtype=dtype_number(x.dtype, "a tensor"), rows=rows, cols=cols, stride=x.stride(0) if rows > 1 else cols
     )
 
 
@@ -186,6 +199,14 @@ def pitched(x: Tensor) -> Tensor:
     if x.dim() == 2 and x.stride(1) == 1 and x.stride(0) >= x.shape[1]:
         return x
     return x.contiguous()
+
+
+def address(t: Tensor, what: str) -> int:
+    """Where a tensor's values are; a subclass that keeps them elsewhere is refused."""
+    at: int = t.data_ptr()
+    if at == 0 and t.numel():
+        raise ArgumentError(f"{what} is a {type(t).__name__} of shape {tuple(t.shape)} without memory of its own; a plain tensor is needed")
+    return at
 
 
 def same_device(*tensors: Tensor | None) -> torch.device:

@@ -46,7 +46,7 @@ def _converted(linear: nn.Linear, recipe: Recipe | None) -> Linear:
     if any(f is not None for f in (getattr(linear, "parametrizations", None),)):
         raise ArgumentError("a layer has parametrizations; remove them before it is converted")
     layer = Linear(linear.in_features, linear.out_features, linear.bias is not None, device="meta", recipe=recipe)
-    layer.weight, layer.bias = linear.weight, linear.bias
+    layer.weight, layer.bias = linear.weight, linear.bias  # type: ignore[assignment]
     for attribute in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
         getattr(layer, attribute).update(getattr(linear, attribute))
     return layer.train(linear.training)

@@ -68,7 +68,7 @@ class Quantized:
         return self._views()[1][2]
 
     def dequantize(self, dtype: torch.dtype = torch.float32) -> Tensor:
-        """The values that it stands for, in its own orientation (`shape`)."""
+        """The values that it stands for, in its own orientation (`shape`); with a transform, whole blocks of it."""
         value: Tensor = _ops.dequantize(self.data, self.options, self.rows, self.cols, self.transposed, dtype)
         return value
 
@@ -151,10 +151,13 @@ def hadamard(x: Tensor, n: int = 16, *, axis: str = "row", inverse: bool = False
     """The random Hadamard transform of blocks of n along an axis of a matrix; its derivative is its inverse.
 
     Args:
-        x: f32, bf16 or f16 [rows, cols]. n: 16, 32, 64 or 128. axis: "row" or "column".
+        x: f32, bf16 or f16 [rows, cols]. n: 16, 32, 64 or 128. axis: "row" (along each row) or "column"; the result's extent
+            there is rounded up to n, as if x was followed by zeros.
         sign_mask: as in `nvfp4.Options`.
     """
-    value: Tensor = _ops.hadamard(x, n, _names.number(_names.AXIS, axis, "axis"), inverse, sign_mask)
+    if n not in (16, 32, 64, 128):
+        raise ArgumentError(f"n is {n}; it is 16, 32, 64 or 128")
+    value: Tensor = _ops.hadamard(x, n, _names.number({"row": 0, "column": 1}, axis, "axis"), inverse, sign_mask)
     return value
 
 

@@ -10,8 +10,7 @@ from torch import nn
 
 from .._errors import ArgumentError
 from . import _grouped
-from ._autocast import current
-from ._base import Base, compute_dtype, initialize, seeds
+from ._base import Base, compute_dtype, initialize, seeds, state_of
 from ._history import QuantizedWeight
 from .recipe import Recipe
 
@@ -56,7 +55,7 @@ class GroupedLinear(Base):
         if inp.dim() != 2 or inp.shape[1] != self.in_features:
             raise ArgumentError(f"inp has shape {tuple(inp.shape)}; [tokens, {self.in_features}] is needed")
         offsets = self._offsets(inp, m_splits)
-        state, dtype = current.state, compute_dtype(inp)
+        state, dtype = state_of(self), compute_dtype(inp)
         x = inp.to(dtype)
         if not (state.enabled and self.quantize):
             return self._plain(x, m_splits, offsets, dtype)

@@ -169,7 +169,7 @@ class DelayedScaling(Recipe):
 
     Args:
         margin: the amax is multiplied by 2^margin.
-        amax_history_len: steps that are looked back on.
+        amax_history_len: forward passes (of a layer) that are looked back on.
         amax_compute_algo: "max" of the history, or its "most_recent".
         fp8_format: Format.NV_FP4, the only one here.
         reduce_amax: the history is reduced over `autocast`'s amax_reduction_group, if there is one.
@@ -192,7 +192,8 @@ class DelayedScaling(Recipe):
             raise ArgumentError(f"amax_history_len is {self.amax_history_len}; at least 1 step is needed")
         if self.base.row_scaled_activation:
             raise ArgumentError("DelayedScaling keeps one amax a tensor; row_scaled_activation has one a row")
-        return self.base.prepared.text
+        text: str = self.base.prepared.text
+        return text
 
 
 @dataclasses.dataclass(frozen=True)
