@@ -6,13 +6,17 @@ code x block scale, which bf16 holds, accumulated in f32, times both outer scale
 the deterministic parts to the library's bytes.
 """
 
+import functools
+
 import torch
 from torch import nn
 
 SIGNS = [1, 1, 1, -1, 1, -1, -1, -1, -1, -1, -1, 1, -1, 1, -1, -1]
 FLT_MAX = torch.finfo(torch.float32).max
+SIXTH = torch.tensor(1 / 6).item()  # of f32: a product with it rounds once
 
 
+@functools.cache
 def hadamard(device):
     """diag(signs) H16 / 4 in bf16, which holds it exactly."""
     h = torch.ones(1, 1)
@@ -37,7 +41,7 @@ def quantize(x, tiles=False, stochastic=False):
     amax = largest.amax()
     # torch.div of tensors: `2688.0 / amax` would be a reciprocal and a product, two roundings.
     encode = torch.where(amax == 0, 1.0, torch.clamp(torch.div(torch.full_like(amax, 2688.0), amax), max=FLT_MAX))
-    scales = torch.clamp(largest * (encode * torch.tensor(1 / 6, device=x.device)), max=448.0).to(torch.float8_e4m3fn).float()
+    scales = torch.clamp(largest * (encode * SIXTH), max=448.0).to(torch.float8_e4m3fn).float()
     factor = torch.clamp(1.0 / (scales * (1.0 / encode)), max=FLT_MAX)
     v = blocks * factor[..., None]
     size = torch.clamp(v.abs(), max=6.0)

@@ -31,6 +31,7 @@ class Run:
     held_out_batches: int = 16
     held_out_every: int = 500
     stop: int = 0  # end after so many steps of the schedule; 0: all
+    draw: int = 0  # seed of PyTorch's own random bits, which only `fakequant` uses
 
     def __post_init__(self):
         if self.tokens_per_step % self.shape.length:
@@ -39,7 +40,7 @@ class Run:
     @property
     def name(self):
         where = "" if self.recipe == "bf16" else f"-{self.layers}"
-        return f"{self.recipe}{where}-seed{self.seed}" + (f"-first{self.stop}" if self.stop else "")
+        return f"{self.recipe}{where}-seed{self.seed}" + (f"-first{self.stop}" if self.stop else "") + (f"-draw{self.draw}" if self.draw else "")
 
 
 class Trainer:
@@ -47,6 +48,7 @@ class Trainer:
 
     def __init__(self, run, corpus, device):
         self.run, self.device = run, torch.device(device)
+        torch.manual_seed(run.draw)
         model = gpt.GPT(run.shape)
         model.initialise(run.seed)
         self.parameters = sum(p.numel() for p in model.parameters())
