@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from .._errors import ArgumentError, Error
-from . import _linear, _ops
+from . import _gathered, _linear, _ops
 from ._autocast import OFF, State, current
 from ._history import History, QuantizedWeight, Slot
 from ._prepared import Prepared
@@ -132,6 +132,11 @@ def run(module: Base, name: str, x: Tensor, weight: Tensor, bias: Tensor | None,
     grad = torch.is_grad_enabled()
     wants_x, wants_w = grad and flat.requires_grad, grad and weight.requires_grad
     seed_offset = seeds(r, flat, wants_x or wants_w)
+    if isinstance(weight, _gathered.GatheredWeight):
+        if isinstance(recipe, DelayedScaling) or state.group:
+            raise ArgumentError(f"{recipe}: a weight gathered in 4 bits goes without delay and amax_reduction_group")
+        y = _gathered.linear(flat, weight, bias, r, dtype, seed_offset)
+        return y if x.dim() == 2 else y.view(*x.shape[:-1], y.shape[-1])
     first = is_first_microbatch if is_first_microbatch is not None else state.is_first_microbatch
     slot = module.slots[name]
     w_row, w_col = copies_of(slot, weight, r, wants_x, first, seed_offset)

@@ -204,6 +204,17 @@ def dequantize(data: Tensor, copy: Copy, rows: int, cols: int, transposed: bool,
     return out
 
 
+def transpose(data: Tensor, copy: Copy, rows: int, cols: int) -> Tensor:
+    """The columnwise copy of a [rows, cols] source, from its rowwise copy in square tiles: by moving bytes."""
+    source, place = operand(copy, rows, cols, False).view(data), layout(copy, rows, cols, True)
+    out = place.empty(data)
+    q = _abi.Quantized(scale_layout=source.scale_layout)
+    place.point(q, out.data_ptr())
+    made = context(data.device)
+    check(_lib.nvfp4_transpose(made.handle, source, q, stream(data.device)))
+    return out
+
+
 class _GemmCall:
     __slots__ = ("desc", "a", "b", "d")
 
