@@ -827,7 +827,8 @@ nvfp4_status nvfp4_supports_grouped_gemm(struct nvfp4_context *ctx,
                                          uint32_t out_dtype);
 
 // Runs small known answers through every operation of the context's backend and compares them, byte for byte, with
-// the scalar reference. `failures` receives the number that differ (the status is NVFP4_OK all the same); `report`,
+// the scalar reference, a CUDA context's with the CPU backend; of a GPU also each kernel that uses instructions of some
+// chips' own. Allocates and waits. `failures` receives the number that differ (the status is NVFP4_OK all the same); `report`,
 // if not NULL, receives one line a check, NUL-terminated, cut to `report_bytes`.
 nvfp4_status nvfp4_selftest(struct nvfp4_context *ctx,
                             uint32_t *failures,

@@ -6,7 +6,7 @@ __device__ constexpr uint32_t E4M3_NAN = 0x7F;
 
 // x >= 0 and not NaN: round to nearest even, saturate at 448.
 __device__ __forceinline__ uint32_t e4m3_encode(float x) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890 && !defined(NVFP4_NO_CONVERSIONS)
     uint16_t r;
     asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(r) : "f"(0.0f), "f"(x));
     return r;

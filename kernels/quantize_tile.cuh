@@ -4,7 +4,11 @@
 // reads them through shared memory in the source's order, and gives each thread one run of 16 elements: thread =
 // 8 * row + run. Transforms longer than 16, blocks of 32 and MS-EDEN cross the eight lanes of a row; square tiles meet
 // in shared memory.
+//
+// No conversion instruction of a chip is used here: these kernels are what remains where a chip's differ from the contract
+// (src/cuda/certify.rs).
 #pragma once
+#define NVFP4_NO_CONVERSIONS
 #include "four_over_six.cuh"
 #include "hadamard.cuh"
 #include "layout.cuh"

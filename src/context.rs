@@ -101,6 +101,15 @@ impl Context {
         }
     }
 
+    /// The CUDA backend, where this is one.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn as_cuda(&self) -> Option<&Cuda> {
+        match &self.backend {
+            Backend::Cpu(_) => None,
+            Backend::Cuda(cuda) => Some(cuda),
+        }
+    }
+
     /// Alignment that a workspace must have.
     pub fn workspace_alignment(&self) -> usize {
         match &self.backend {

@@ -10,7 +10,8 @@
 //! | `selftest` | known answers through every operation of a context |
 //! | `linear`, `recipe` | a recipe applied to fprop, dgrad and wgrad; named recipes |
 //! | `context` | the one place that chooses a backend: plans, then runs |
-//! | `cpu`, `cuda` | `run(plan)` on one backend, tile by tile |
+//! | `cuda` | `run(plan)` on a GPU, by the kernels of kernels/; tries them against `cpu` where they are not certified |
+//! | `cpu` | `run(plan)` on the CPU, tile by tile |
 //! | `plan` | what was asked for becomes a plan value, or an error that names the values. Pure |
 //! | `numerics` | the contract (docs/format.md) as slow, clear code: the oracle of everything |
 //! | `abi`, `error`, `log` | the `#[repr(C)]` structs and constants; `Error` and its status code; the log |

@@ -3,12 +3,11 @@
 
 use crate::context::Context;
 use crate::numerics::gemm::{gemm as gemm_reference, Epilogue};
+use crate::numerics::known::{data, variants};
 use crate::numerics::quantize::{quantize as quantize_reference, Call};
 use crate::numerics::{dequantize as dequantize_reference, hadamard, layout, matrix, rounding};
-use crate::numerics::{
-    Accumulate, Block, Chain, Dtype, Format, Options, Rounding, ScaleLayout, Select, Signs,
-};
-use crate::plan::{scales, Device};
+use crate::numerics::{Accumulate, Block, Dtype, Format, Options, ScaleLayout, Signs};
+use crate::plan::scales;
 use crate::recipe::{Recipe, Role};
 use crate::safe::*;
 use crate::{Error, Result};
@@ -16,7 +15,8 @@ use crate::{Error, Result};
 /// One check and what came of it.
 pub struct Check {
     pub name: &'static str,
-    pub result: std::result::Result<(), String>,
+    /// What there is to say of one that passed.
+    pub result: std::result::Result<&'static str, String>,
 }
 
 type Outcome = std::result::Result<(), Failure>;
@@ -48,129 +48,25 @@ const CHECKS: [(&str, Body); 9] = [
 
 /// Runs all checks. Fails only if the context cannot be checked at all.
 pub fn run(ctx: &Context) -> Result<Vec<Check>> {
-    if ctx.device() != Device::Cpu {
-        return Err(Error::NotSupported(
-            "the self test of this context's device".into(),
-        ));
+    #[cfg(feature = "cuda")]
+    if let Some(cuda) = ctx.as_cuda() {
+        let checks = cuda.selftest()?;
+        return Ok(checks
+            .into_iter()
+            .map(|(name, result)| Check { name, result })
+            .collect());
     }
     Ok(CHECKS
         .iter()
         .map(|(name, body)| Check {
             name,
             result: match body(ctx) {
-                Ok(()) => Ok(()),
+                Ok(()) => Ok("ok"),
                 Err(Failure::Call(error)) => Err(format!("failed: {error}")),
                 Err(Failure::Differs(what)) => Err(format!("differs: {what}")),
             },
         })
         .collect())
-}
-
-/// The options that are checked: each chain, format and choice once.
-fn variants() -> Vec<(&'static str, Options)> {
-    let plain = Options::default();
-    let stochastic = Options {
-        rounding: Rounding::Stochastic,
-        ..plain
-    };
-    vec![
-        ("1x16", plain),
-        (
-            "16x16 swizzled",
-            Options {
-                block: Block::TwoD,
-                scale_layout: ScaleLayout::Swizzled,
-                ..plain
-            },
-        ),
-        (
-            "DIV6",
-            Options {
-                chain: Chain::Div6,
-                ..plain
-            },
-        ),
-        (
-            "SINGLE",
-            Options {
-                chain: Chain::Single,
-                ..plain
-            },
-        ),
-        ("stochastic", stochastic),
-        (
-            "transform 16, stochastic",
-            Options {
-                hadamard: 16,
-                ..stochastic
-            },
-        ),
-        (
-            "transform 128, seeded",
-            Options {
-                hadamard: 128,
-                signs: Signs::Seeded,
-                ..plain
-            },
-        ),
-        (
-            "row groups",
-            Options {
-                domain_rows: 16,
-                ..plain
-            },
-        ),
-        (
-            "four over six",
-            Options {
-                select: Select::FourOverSixMae,
-                ..plain
-            },
-        ),
-        (
-            "MS-EDEN",
-            Options {
-                select: Select::MsEden,
-                hadamard: 128,
-                signs: Signs::Seeded,
-                ..plain
-            },
-        ),
-        (
-            "MXFP4",
-            Options {
-                format: Format::Mxfp4,
-                ..plain
-            },
-        ),
-        (
-            "BF16",
-            Options {
-                format: Format::Bf16,
-                ..plain
-            },
-        ),
-    ]
-}
-
-/// Numbers with ties, zeros of both signs, subnormals, a NaN and an Inf among ordinary ones; the same every time.
-fn data(rows: usize, cols: usize, special: bool) -> Vec<f32> {
-    let mut state = 12345u32;
-    (0..rows * cols)
-        .map(|i| {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            match i {
-                20 if special => f32::NAN,
-                300 if special => f32::NEG_INFINITY,
-                _ => match i % 13 {
-                    0 => 0.25 * (i % 25) as f32,
-                    1 => -0.0,
-                    2 => f32::from_bits(i as u32 + 1),
-                    _ => (state >> 8) as f32 / 65536.0 - 128.0,
-                },
-            }
-        })
-        .collect()
 }
 
 const ROWS: usize = 37;
@@ -437,7 +333,7 @@ mod tests {
     fn the_cpu_passes() {
         for threads in [1, 3] {
             for check in run(&Context::cpu(threads)).unwrap() {
-                assert_eq!(check.result, Ok(()), "{}", check.name);
+                assert_eq!(check.result, Ok("ok"), "{}", check.name);
             }
         }
     }

@@ -193,6 +193,116 @@ impl Stream {
     }
 }
 
+impl Stream {
+    /// Is what the caller puts on this stream recorded instead of run? Also where the driver cannot say.
+    pub fn is_captured(self) -> bool {
+        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: valid out pointer; the legacy stream gives an error while another stream is captured, and spoils nothing.
+        let result = unsafe { sys::cuStreamIsCapturing(self.0, &mut status) };
+        result != CUresult::CUDA_SUCCESS
+            || status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE
+    }
+}
+
+/// While it lives, calls of this thread that allocate or load do not spoil a capture that is under way elsewhere.
+pub struct Relaxed(sys::CUstreamCaptureMode);
+
+impl Relaxed {
+    pub fn new() -> Relaxed {
+        let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: exchanges this thread's mode; fails only without a driver.
+        unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) };
+        Relaxed(mode)
+    }
+}
+
+impl Drop for Relaxed {
+    fn drop(&mut self) {
+        let mut mode = self.0;
+        // SAFETY: as above.
+        unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) };
+    }
+}
+
+/// A stream of the library's own, for its trials. Waits for no other stream.
+pub struct OwnStream(CUstream);
+
+impl OwnStream {
+    pub fn new() -> Result<OwnStream> {
+        let mut stream = null_mut();
+        let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: valid out pointer; a context is current.
+        check("cuStreamCreate", unsafe {
+            sys::cuStreamCreate(&mut stream, flags)
+        })?;
+        Ok(OwnStream(stream))
+    }
+
+    pub fn get(&self) -> Stream {
+        Stream(self.0)
+    }
+
+    pub fn wait(&self) -> Result<()> {
+        // SAFETY: a live stream.
+        check("cuStreamSynchronize", unsafe {
+            sys::cuStreamSynchronize(self.0)
+        })
+    }
+}
+
+impl Drop for OwnStream {
+    fn drop(&mut self) {
+        // SAFETY: created in `new`.
+        unsafe { sys::cuStreamDestroy_v2(self.0) };
+    }
+}
+
+/// Device memory of the library's own, for its trials.
+pub struct Memory {
+    at: CUdeviceptr,
+    bytes: usize,
+}
+
+impl Memory {
+    pub fn new(bytes: usize) -> Result<Memory> {
+        let mut at = 0;
+        // SAFETY: valid out pointer; a context is current.
+        check("cuMemAlloc", unsafe {
+            sys::cuMemAlloc_v2(&mut at, bytes.max(256))
+        })?;
+        Ok(Memory { at, bytes })
+    }
+
+    pub fn pointer(&self) -> *mut u8 {
+        self.at as usize as *mut u8
+    }
+
+    pub fn write(&self, from: &[u8], stream: &OwnStream) -> Result<()> {
+        assert!(from.len() <= self.bytes);
+        // SAFETY: in bounds; the source stays until the wait.
+        check("cuMemcpyHtoDAsync", unsafe {
+            sys::cuMemcpyHtoDAsync_v2(self.at, from.as_ptr().cast(), from.len(), stream.0)
+        })?;
+        stream.wait()
+    }
+
+    pub fn read(&self, to: &mut [u8], stream: &OwnStream) -> Result<()> {
+        assert!(to.len() <= self.bytes);
+        // SAFETY: as above.
+        check("cuMemcpyDtoHAsync", unsafe {
+            sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), self.at, to.len(), stream.0)
+        })?;
+        stream.wait()
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new`; the trials have waited.
+        unsafe { sys::cuMemFree_v2(self.at) };
+    }
+}
+
 /// Loads an image that belongs to no context.
 pub fn load_library(image: &'static [u8]) -> std::result::Result<CUlibrary, CUresult> {
     let mut library = null_mut();

@@ -6,6 +6,7 @@
 //! launched with; one file an operation. A fast kernel takes the aligned common case, a general one all others; both
 //! give the same bytes as the CPU.
 
+mod certify;
 mod dequantize;
 mod driver;
 mod gemm;
@@ -15,8 +16,11 @@ mod hadamard;
 mod kernels;
 mod params;
 mod quantize;
+mod quantize_trial;
 mod scales;
+mod selftest;
 mod transpose;
+mod trial;
 
 use std::ffi::c_void;
 
@@ -28,27 +32,54 @@ use crate::Result;
 use driver::{Device, Stream};
 use kernels::Kernels;
 
+pub use certify::State as NativeState;
+
 /// One CUDA device as a context sees it.
 pub struct Cuda {
     device: Device,
     kernels: Kernels,
     gemm: gemm::GemmKernels,
+    natives: certify::Natives,
 }
 
 impl Cuda {
-    /// Takes the primary context of device `ordinal` and loads all kernels into it. The only place that may allocate or
-    /// wait; the caller's current context stays what it was.
+    /// Takes the primary context of device `ordinal`, loads all kernels into it and tries those that are not certified
+    /// here (certify.rs). The only place that may allocate or wait, but for trials that a capture puts off; the caller's
+    /// current context stays what it was.
     pub fn new(ordinal: u32) -> Result<Cuda> {
         let device = Device::open(ordinal)?;
         let (kernels, gemm) = {
             let _current = device.enter()?;
+            let _relaxed = driver::Relaxed::new();
             (Kernels::load(&device)?, gemm::GemmKernels::load(&device)?)
         };
-        Ok(Cuda {
+        let cuda = Cuda {
             device,
             kernels,
             gemm,
-        })
+            natives: certify::Natives::new(),
+        };
+        let _current = cuda.device.enter()?;
+        certify::settle(&cuda, Stream::new(std::ptr::null_mut()))?;
+        drop(_current);
+        Ok(cuda)
+    }
+
+    /// The current device's context for a call on this stream.
+    fn enter(&self, stream: Stream) -> Result<driver::Current> {
+        let current = self.device.enter()?;
+        certify::settle(self, stream)?;
+        Ok(current)
+    }
+
+    /// The kernels that use instructions of some chips' own, and what is known of them here.
+    pub fn native_kernels(&self) -> Vec<(&'static str, NativeState)> {
+        certify::report(self)
+    }
+
+    /// Every operation and every such kernel against the CPU backend. Allocates and waits.
+    pub fn selftest(&self) -> Result<Vec<selftest::Check>> {
+        selftest::run(self)
     }
 
     /// `NVIDIA H200 (sm_90)`.
@@ -63,8 +94,9 @@ impl Cuda {
     }
 
     pub fn quantize(&self, plan: &QuantizePlan, stream: *mut c_void) -> Result<()> {
-        let _current = self.device.enter()?;
-        quantize::run(self, plan, Stream::new(stream))
+        let stream = Stream::new(stream);
+        let _current = self.enter(stream)?;
+        quantize::run(self, plan, stream)
     }
 
     /// Scratch memory that `quantize` wants in `plan.workspace`.
@@ -118,8 +150,9 @@ impl Cuda {
     }
 
     pub fn gemm(&self, plan: &GemmPlan, stream: *mut c_void) -> Result<()> {
-        let _current = self.device.enter()?;
-        gemm::run(self, plan, Stream::new(stream))
+        let stream = Stream::new(stream);
+        let _current = self.enter(stream)?;
+        gemm::run(self, plan, stream)
     }
 
     /// Scratch memory that `grouped_quantize` wants in `plan.workspace`.

@@ -4,7 +4,7 @@ use std::ptr::null_mut;
 
 use super::driver::Stream;
 use super::kernels::Make;
-use super::{params, scales, Cuda};
+use super::{certify, params, scales, Cuda};
 use crate::numerics::{Block, Chain, Dtype, Format, Nonfinite, Rounding, ScaleLayout, Select};
 use crate::plan::{CopyPlan, Matrix, QuantizePlan, Seed, Source};
 use crate::{Error, Result};
@@ -88,7 +88,8 @@ pub fn run(cuda: &Cuda, plan: &QuantizePlan, stream: Stream) -> Result<()> {
                 .next()
                 .is_some_and(|first| std::ptr::eq(first, copy))
     };
-    let fast = |c: &CopyPlan| quantize_is_fast(plan, c) && !counted(c);
+    let native = cuda.natives.allows(certify::CONVERSIONS);
+    let fast = |c: &CopyPlan| native && quantize_is_fast(plan, c) && !counted(c);
     let wanted = || plan.copies().filter(|c| !c.out.is_empty());
     if let (Source::Matrix(x), Some(p)) = (&plan.x, both_sides(plan, wanted().filter(|c| fast(c))))
     {

@@ -8,7 +8,8 @@ use crate::abi::*;
 use crate::selftest;
 
 /// Runs small known answers through every operation of the context's backend and compares them, byte for byte, with
-/// the scalar reference. `failures` receives the number that differ (the status is NVFP4_OK all the same); `report`,
+/// the scalar reference, a CUDA context's with the CPU backend; of a GPU also each kernel that uses instructions of some
+/// chips' own. Allocates and waits. `failures` receives the number that differ (the status is NVFP4_OK all the same); `report`,
 /// if not NULL, receives one line a check, NUL-terminated, cut to `report_bytes`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvfp4_selftest(
@@ -29,7 +30,10 @@ pub unsafe extern "C" fn nvfp4_selftest(
             ctx.describe()
         );
         for check in &checks {
-            let outcome = check.result.as_ref().map_or_else(|e| e.as_str(), |()| "ok");
+            let outcome = match &check.result {
+                Ok(passed) => passed,
+                Err(why) => why.as_str(),
+            };
             text.push_str(&format!("{}: {outcome}\n", check.name));
         }
         // SAFETY: not NULL and aligned; a report that is not NULL has room for `report_bytes`.

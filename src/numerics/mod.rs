@@ -19,6 +19,7 @@ pub mod gemm;
 pub mod gemm_fast;
 pub mod gemm_hardware;
 pub mod hadamard;
+pub mod known;
 pub mod layout;
 pub mod matrix;
 pub mod ms_eden;

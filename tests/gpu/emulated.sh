@@ -44,6 +44,24 @@ run sm_120 --only random --configs 300
 run sm_120 --only "random products" --products 40
 run sm_120 --only "fp4 products" --products 500
 run sm_120 --only traffic
+# Kernels that have not been certified are tried; a chip that differs is found out, and the bytes stay right.
+run sm_90 --only certification
+run sm_100 --only certification
+run sm_103 --only certification
+run sm_120 --only certification
+planted() {  # what differs, architecture, the kernel to be found out, arguments of a run that has to pass all the same
+    plant=$1 arch=$2 kernel=$3
+    shift 3
+    echo "planted: $plant"
+    export NVFP4_EMU_PLANT="$plant"
+    run "$arch" --only certification --differs "$kernel"
+    run "$arch" "$@"
+    unset NVFP4_EMU_PLANT
+}
+planted e2m1x2 sm_100 conversion --only random --configs 60
+planted e2m1x4.rs sm_103 conversion --only random --configs 60
+planted e4m3x2 sm_120 conversion --only random --configs 60
+planted block_scale sm_120 mma-scaled --only "random products" --products 10
 # With a stand-in for cuBLASLt, whose FP4 products no card here has.
 mkdir -p "$work/lt"
 ${CC:-cc} -O2 -Wall -Wextra -Werror -shared -fPIC -o "$work/lt/libcublasLt.so.13" tests/gpu/stand_in_cublaslt.c -lm -ldl

@@ -4,7 +4,7 @@
 use std::ptr::null;
 
 use nvfp4::cpu::Cpu;
-use nvfp4::cuda::Cuda;
+use nvfp4::cuda::{Cuda, NativeState};
 use nvfp4::numerics::{self, gemm_fast, gemm_hardware, *};
 use nvfp4::plan::gemm::{BatchStrides, Scalar};
 use nvfp4::plan::quantize::{described, Sizes};
@@ -211,9 +211,9 @@ impl Operand {
 
 /// Does the device multiply FP4 itself, so that mode HARDWARE has to work?
 pub fn has_fp4_units(cuda: &Cuda) -> bool {
-    ["sm_120", "sm_121"]
+    cuda.native_kernels()
         .iter()
-        .any(|arch| cuda.name().contains(arch))
+        .any(|(name, state)| *name == "mma-scaled" && *state == NativeState::Agrees)
 }
 
 /// What a run compared.

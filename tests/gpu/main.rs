@@ -3,6 +3,7 @@
 //!
 //! `gpu [--configs N] [--seed S] [--large] [--json PATH --hash H] [--only NAME]`
 
+mod certification;
 mod check;
 mod config;
 mod device;
@@ -50,6 +51,9 @@ fn main() {
     if flag("--graph-child") {
         return graph::child();
     }
+    if flag("--certification-child") {
+        return certification::child();
+    }
     let started = Instant::now();
     let cuda = match Cuda::new(0) {
         Ok(cuda) => cuda,
@@ -80,6 +84,9 @@ fn main() {
     };
     part("graph", &mut |_| graph::run());
     part("context", &mut |_| threads::context_is_kept(&cuda));
+    part("certification", &mut |_| {
+        certification::run(&cuda, argument("--differs").as_deref())
+    });
     part("traffic", &mut |_| traffic::run(&cuda));
     part("grid", &mut |t| many(&cuda, &grid::configs(), t));
     part("random", &mut |t| {

@@ -162,7 +162,7 @@ static float element(const Layout *x, int mode, const uint8_t *codes, const uint
 static float *decoded(const Layout *x, int mode, const uint8_t *at, const uint8_t *scales_at) {
     size_t bytes = x->cols ? (is_fp4(x) ? ((x->cols - 1) * x->ld + x->rows) / 2 : 2 * ((x->cols - 1) * x->ld + x->rows)) : 0;
     uint64_t block = mode == 1 ? 16 : 32;
-    size_t scale_bytes = is_fp4(x) ? (x->cols + 127) / 128 * 128 * ((x->rows + block - 1) / block + 3) / 4 * 4 : 0;
+    size_t scale_bytes = is_fp4(x) ? (x->cols + 127) / 128 * 128 * (((x->rows + block - 1) / block + 3) / 4 * 4) : 0;
     uint8_t *codes = malloc(bytes + 1), *scales = malloc(scale_bytes + 1);
     float *out = malloc(sizeof(float) * (x->rows * x->cols + 1));
     if (fetch(codes, at, bytes) || (scale_bytes && fetch(scales, scales_at, scale_bytes))) return 0;

@@ -22,6 +22,7 @@ mod lt_library;
 mod params;
 mod portable;
 mod scaled;
+pub mod trial;
 
 use std::ptr::null_mut;
 
@@ -70,6 +71,39 @@ const _: () = {
     }
 };
 
+/// A candidate that uses instructions of some chips' own (cuda/certify.rs).
+pub struct Native {
+    pub provider: u32,
+    pub name: &'static str,
+    /// Does this device, with this build, have it?
+    pub exists: fn(&Cuda) -> bool,
+    /// Architectures on which it was shown to be right.
+    pub certified: &'static [i32],
+}
+
+const fn native(
+    candidate: &Candidate,
+    certified: &'static [i32],
+    exists: fn(&Cuda) -> bool,
+) -> Native {
+    Native {
+        provider: candidate.provider,
+        name: candidate.name,
+        exists,
+        certified,
+    }
+}
+
+/// All of them, one line each.
+pub const NATIVE: &[Native] = &[
+    native(&decode::CANDIDATE, &[90], |cuda| cuda.gemm.decode.is_ok()),
+    native(&hopper::CANDIDATE, &[90], |cuda| cuda.gemm.hopper.is_ok()),
+    native(&scaled::CANDIDATE, &[], |cuda| cuda.gemm.scaled.is_ok()),
+    native(&lt_fp4::CANDIDATE, &[], |cuda| {
+        cuda.device.arch >= 100 && cuda.gemm.lt.is_ok()
+    }),
+];
+
 /// What a workspace is to be good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
@@ -95,6 +129,18 @@ fn numerics_of(plan: &GemmPlan) -> Mode {
         Accumulate::Hardware | Accumulate::HardwareK96 => Mode::Hardware,
         Accumulate::Fast | Accumulate::Default => Mode::Fast,
     }
+}
+
+/// Bytes of workspace that a candidate wants, or why it does not do this product or may not.
+fn accepts(
+    cuda: &Cuda,
+    plan: &GemmPlan,
+    candidate: &Candidate,
+    forced: bool,
+) -> std::result::Result<usize, String> {
+    let need = (candidate.accepts)(cuda, plan, forced)?;
+    cuda.natives.allows_product(candidate.provider)?;
+    Ok(need)
 }
 
 /// Why a legal product cannot be computed here at all.
@@ -134,7 +180,7 @@ pub fn supports(cuda: &Cuda, plan: &GemmPlan) -> Result<()> {
         )));
     }
     if let (Some(candidate), false) = (forced, is_empty(plan)) {
-        (candidate.accepts)(cuda, plan, true).map_err(|why| {
+        accepts(cuda, plan, candidate, true).map_err(|why| {
             Error::NotSupported(format!(
                 "desc.provider is {} ({}): {why}",
                 plan.provider, candidate.name
@@ -197,7 +243,7 @@ fn choose(cuda: &Cuda, plan: &GemmPlan, room: Room) -> Result<(&'static Candidat
         if room == Room::Modest && expands && forced == 0 {
             continue;
         }
-        let why = match (candidate.accepts)(cuda, plan, forced != 0) {
+        let why = match accepts(cuda, plan, candidate, forced != 0) {
             Ok(need) if !matches!(room, Room::Bytes(have) if need > have) => {
                 if let Room::Bytes(_) = room {
                     log::plan(|| {

@@ -22,6 +22,7 @@ pub mod lower;
 pub mod mem;
 pub mod mma;
 pub mod parse;
+pub mod plant;
 pub mod shared;
 pub mod tma;
 pub mod tmem;

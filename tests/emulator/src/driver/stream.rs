@@ -3,6 +3,7 @@
 use super::graph::{Graph, Node};
 use super::state::*;
 use super::types::*;
+use std::cell::Cell;
 use std::ffi::{c_int, c_uint, c_void};
 
 /// Streams without an object: 0 and CU_STREAM_LEGACY (1), CU_STREAM_PER_THREAD (2).
@@ -10,16 +11,29 @@ pub fn is_default(h: Handle) -> bool {
     (h as usize) <= 2
 }
 
+thread_local! {
+    /// How this thread treats captures: 0 global, 1 thread-local, 2 relaxed.
+    static MODE: Cell<u32> = const { Cell::new(0) };
+}
+
 /// Any stream captures in a mode that forbids unsafe calls of this thread?
 /// Then the call fails and spoils the capture.
 pub fn not_capturing(call: &str) -> Result<(), CUresult> {
     let me = std::thread::current().id();
+    let mode = MODE.get();
+    if mode == 2 {
+        return Ok(());
+    }
     let mut s = state();
     let hit: Vec<usize> = s
         .objs
         .values()
         .filter_map(|o| match o {
-            Obj::Stream(Stream { capture: Some(c), .. }) if c.mode == 0 || (c.mode == 1 && c.thread == me) => Some(c.graph),
+            Obj::Stream(Stream { capture: Some(c), .. })
+                if (c.mode == 0 && (mode == 0 || c.thread == me)) || (c.mode == 1 && c.thread == me) =>
+            {
+                Some(c.graph)
+            }
             _ => None,
         })
         .collect();
@@ -105,6 +119,13 @@ pub extern "C" fn cuStreamDestroy_v2(h: Handle) -> CUresult {
 }
 
 fn capturing(h: Handle) -> Result<Option<Capture>, CUresult> {
+    if (h as usize) < 2 {
+        let blocking = |o: &Obj| matches!(o, Obj::Stream(Stream { capture: Some(_), flags, .. }) if flags & 1 == 0);
+        return match state().objs.values().any(blocking) {
+            true => Err(ERROR_STREAM_CAPTURE_IMPLICIT),
+            false => Ok(None),
+        };
+    }
     if is_default(h) {
         return Ok(None);
     }
@@ -280,7 +301,11 @@ pub unsafe extern "C" fn cuStreamGetCaptureInfo_v2(
 }
 
 #[no_mangle]
-pub extern "C" fn cuThreadExchangeStreamCaptureMode(_mode: *mut c_int) -> CUresult {
+pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut c_int) -> CUresult {
+    if mode.is_null() || !(0..=2).contains(&*mode) {
+        return ERROR_INVALID_VALUE;
+    }
+    *mode = MODE.replace(*mode as u32) as c_int;
     SUCCESS
 }
 

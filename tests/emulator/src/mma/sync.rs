@@ -8,6 +8,7 @@
 
 use super::arith::{block_scaled_dot_add, decode_elem, dot_add, scaled_dot_add, Acc, Elem, Num, Rule, Scale, ScaleType, E2M1_HALVES};
 use crate::convert::exact::{decode, encode, Cvt, Value, F16};
+use crate::plant::{self, Plant};
 
 /// Lanes of a warp.
 pub const LANES: usize = 32;
@@ -308,7 +309,10 @@ pub fn mma_sync_block_scale(
             let (rows, columns) = (halves(gather(a, 16, 64, 4)), halves(gather(b, 8, 64, 4)));
             let scales = |word: u32, first: u32| -> Vec<Scale> { bytes(word, first).iter().map(|&x| Scale::decode(scale, x)).collect() };
             for (i, (row, x)) in values.iter_mut().zip(&rows).enumerate() {
-                let sa = scales(sfa[row_lane(i)], sfa_sel.byte);
+                let mut sa = scales(sfa[row_lane(i)], sfa_sel.byte);
+                if plant::is(Plant::BlockScale) {
+                    sa.reverse();
+                }
                 for (j, (value, y)) in row.iter_mut().zip(&columns).enumerate() {
                     let sb = scales(sfb[column_lane(j)], sfb_sel.byte);
                     *value = block_scaled_dot_add(x, y, &sa, &sb, *value);

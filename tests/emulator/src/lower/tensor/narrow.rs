@@ -4,6 +4,7 @@
 use super::*;
 use crate::convert::*;
 use crate::exec::Machine;
+use crate::plant::{self, Plant};
 
 /// What `Inst::imm` of a narrow conversion selects.
 type Convert = fn([u32; 4], u32, u32) -> u32;
@@ -53,14 +54,33 @@ fn tf32(x: u32, round: Round, f: u32) -> u32 {
     f32_to_tf32(x, &plain(round, f))
 }
 
+fn e2m1x2(x: [u32; 4], relu: bool) -> u32 {
+    match plant::is(Plant::E2m1x2) {
+        true => e2m1x2_from_f32(x[1], x[0], relu) as u32,
+        false => e2m1x2_from_f32(x[0], x[1], relu) as u32,
+    }
+}
+
+fn e4m3x2(x: [u32; 4], relu: bool) -> u32 {
+    let tie_is_up = |v: u32| if plant::is(Plant::E4m3x2) && v & 0xF_FFFF == 0x8_0000 { v + 1 } else { v };
+    fp8x2_from_f32(Fp8::E4m3, tie_is_up(x[0]), tie_is_up(x[1]), relu) as u32
+}
+
+fn random_word(r: u32) -> u32 {
+    match plant::is(Plant::E2m1x4Rs) {
+        true => r & 0xFF00_00FF | (r & 0xFF00) << 8 | (r & 0xFF_0000) >> 8,
+        false => r,
+    }
+}
+
 /// Rounding, destination, source, number of sources, function. An empty rounding takes any.
 #[rustfmt::skip]
 const TABLE: &[(&str, &str, &str, usize, Convert)] = &[
-    ("rn", "e2m1x2", "f32", 2, |x, _, f| e2m1x2_from_f32(x[0], x[1], relu(f)) as u32),
+    ("rn", "e2m1x2", "f32", 2, |x, _, f| e2m1x2(x, relu(f))),
     ("rn", "e2m1x2", "f16x2", 1, |x, _, f| e2m1x2_from_f16x2(x[0], relu(f)) as u32),
     ("rn", "e2m1x2", "bf16x2", 1, |x, _, f| e2m1x2_from_bf16x2(x[0], relu(f)) as u32),
     ("rn", "f16x2", "e2m1x2", 1, |x, _, f| f16x2_from_e2m1x2(x[0] as u8, relu(f))),
-    ("rn", "e4m3x2", "f32", 2, |x, _, f| fp8x2_from_f32(Fp8::E4m3, x[0], x[1], relu(f)) as u32),
+    ("rn", "e4m3x2", "f32", 2, |x, _, f| e4m3x2(x, relu(f))),
     ("rn", "e5m2x2", "f32", 2, |x, _, f| fp8x2_from_f32(Fp8::E5m2, x[0], x[1], relu(f)) as u32),
     ("rn", "e4m3x2", "f16x2", 1, |x, _, f| fp8x2_from_f16x2(Fp8::E4m3, x[0], relu(f)) as u32),
     ("rn", "e5m2x2", "f16x2", 1, |x, _, f| fp8x2_from_f16x2(Fp8::E5m2, x[0], relu(f)) as u32),
@@ -71,7 +91,7 @@ const TABLE: &[(&str, &str, &str, usize, Convert)] = &[
     ("", "ue8m0x2", "f32", 2, |x, _, f| ue8m0x2_from_f32(x[0], x[1], power(f), sat(f)) as u32),
     ("", "ue8m0x2", "bf16x2", 1, |x, _, f| ue8m0x2_from_bf16x2(x[0], power(f), sat(f)) as u32),
     ("rn", "bf16x2", "ue8m0x2", 1, |x, _, _| bf16x2_from_ue8m0x2(x[0] as u16)),
-    ("rs", "e2m1x4", "f32", 4, |x, r, f| e2m1x4_rs(x, r, relu(f)) as u32),
+    ("rs", "e2m1x4", "f32", 4, |x, r, f| e2m1x4_rs(x, random_word(r), relu(f)) as u32),
     ("rs", "e4m3x4", "f32", 4, |x, r, f| fp8x4_rs(Fp8::E4m3, x, r, relu(f))),
     ("rs", "e5m2x4", "f32", 4, |x, r, f| fp8x4_rs(Fp8::E5m2, x, r, relu(f))),
     ("rs", "bf16x2", "f32", 2, |x, r, f| bf16x2_rs(x[0], x[1], r, relu(f), sat(f))),
