@@ -44,6 +44,9 @@ class _QuantizeCall:
         self.x = _abi.Matrix(dtype=plan.dtype, rows=plan.rows, cols=plan.cols, stride=plan.cols)
         self.row = None if plan.row is None else _abi.Quantized()
         self.col = None if plan.col is None else _abi.Quantized()
+        for place, q in ((plan.row, self.row), (plan.col, self.col)):
+            if place is not None:
+                place.point(q, 0)
 
 
 class _QuantizePlan:
@@ -128,10 +131,10 @@ def quantize(
     row_data = col_data = None
     if plan.row is not None:
         row_data = plan.row.empty(x)
-        plan.row.point(call.row, row_data.data_ptr())
+        plan.row.move(call.row, row_data.data_ptr())
     if plan.col is not None:
         col_data = plan.col.empty(x)
-        plan.col.point(call.col, col_data.data_ptr())
+        plan.col.move(call.col, col_data.data_ptr())
     made = context(x.device)
     status = _lib.nvfp4_quantize(made.handle, call.desc, call.x, call.row, call.col, stream(x.device))
     if status:
@@ -226,6 +229,8 @@ class _GemmCall:
             self.desc.beta = plan.one.data_ptr()
         self.a = _abi.Quantized.from_buffer_copy(plan.a.template)
         self.b = _abi.Quantized.from_buffer_copy(plan.b.template)
+        plan.a.place.point(self.a, 0)
+        plan.b.place.point(self.b, 0)
         self.d = _abi.Matrix(dtype=plan.dtype, rows=plan.a.place.rows, cols=plan.b.place.rows, stride=plan.b.place.rows)
 
 
@@ -263,8 +268,8 @@ def gemm(
         call = _GemmCall(plan)
     desc, d = call.desc, out.data_ptr()
     at, bt = a.check(a_data), b.check(b_data)
-    a.place.point(call.a, at)
-    b.place.point(call.b, bt)
+    a.place.move(call.a, at)
+    b.place.move(call.b, bt)
     call.d.data = d
     if bias is not None:
         if bias.numel() != b.place.rows or not bias.is_contiguous() or bias.device != device:

@@ -68,21 +68,19 @@ def _setup_context(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.shapes = (weight.shape[0], weight.shape[1], weight.dtype, x.dtype, None if bias is None else bias.dtype)
 
 
-def _backward(ctx: Any, dy: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-    nothing = (None,) * 9
+def _gradients(ctx: Any, dy: Tensor | None, wants_x: bool, wants_w: bool, wants_bias: bool) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """dx, dw, db."""
     if dy is None:
-        return (None, None, None, None, None, *nothing)
+        return None, None, None
     r = prepared(ctx.recipe)
     saved_x, saved_w, seed_offset, g_amax = ctx.saved_tensors
-    wants_x, wants_w, wants_bias = ctx.needs_input_grad[0], ctx.needs_input_grad[1], ctx.needs_input_grad[4]
     out_features, in_features, w_dtype, x_dtype, bias_dtype = ctx.shapes
     db = dy.sum(0, dtype=torch.float32).to(bias_dtype) if wants_bias else None
     if ctx.g_seen is not None:
         _ops.note_amax_(dy, r.g_row.text, r.g_col.text, ctx.g_seen)
         g_amax = torch.where(g_amax > 0, g_amax, ctx.g_seen)  # before there is a history: its own
     if r.backward != "quantized":
-        dx, dw = _plain_backward(ctx, dy, saved_x, saved_w, wants_x, wants_w)
-        return (dx, dw, None, None, db, *nothing)
+        return *_plain_backward(ctx, dy, saved_x, saved_w, wants_x, wants_w), db
     if ctx.group and (wants_x or wants_w):
         g_amax = reduced_amax(dy, r.g_row, r.g_col, r.nonfinite, ctx.group)
     w_col = saved_w if wants_x else None
@@ -93,7 +91,13 @@ def _backward(ctx: Any, dy: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]
     else:
         add = _ops.linear_backward_add_now if eager(dy) else _ops.linear_backward_
         dx, dw = add(dy, w_col, x_col, in_features, seed_offset, g_amax, x_dtype, ctx.main_grad, ctx.recipe), None
-    return (dx if wants_x else None, dw if wants_w else None, None, None, db, *nothing)
+    return dx if wants_x else None, dw if wants_w else None, db
+
+
+def _backward(ctx: Any, dy: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+    wants = ctx.needs_input_grad
+    dx, dw, db = _gradients(ctx, dy, wants[0], wants[1], wants[4])
+    return (dx, dw, None, None, db, None, None, None, None, None, None, None, None, None)
 
 
 def _plain_backward(
@@ -147,13 +151,16 @@ class _Eager(torch.autograd.Function):
     """The same without the dispatcher, whose derivative of a Python operator costs more than the rest of a small call."""
 
     @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> Any:
-        x, weight, w_row, _, bias, seed_offset, x_amax, _, _, _, dtype, recipe, _, save = inputs
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, inputs: Any) -> Any:
+        _, _, w_row, _, _, seed_offset, x_amax, _, _, _, dtype, recipe, _, save = inputs
         output = _ops.forward_product(x, weight, w_row, bias, seed_offset, x_amax, dtype, recipe, save)
         _setup_context(ctx, inputs, output)
         return output[0]
 
-    backward = staticmethod(once_differentiable(_backward))  # type: ignore[assignment]
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor | None) -> Any:
+        return *_gradients(ctx, dy, *ctx.needs_input_grad[:3]), None
 
 
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -190,7 +197,7 @@ def linear(
         traced: Tensor = _traced(*args)[0]
         return traced
     if save or (bias is not None and bias.requires_grad and torch.is_grad_enabled()):
-        y: Tensor = _Eager.apply(*args)
+        y: Tensor = _Eager.apply(x, weight, bias, args)  # few arguments: autograd looks at each
         return y
     return _ops.forward_product(x, weight, w_row, bias, seed_offset, x_amax, dtype, recipe, 0)[0]
 

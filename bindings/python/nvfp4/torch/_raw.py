@@ -164,6 +164,12 @@ class Layout:
         if self.amax_count:
             q.amax, q.amax_count = at + self.amax_at, self.amax_count
 
+    def move(self, q: Any, at: int) -> None:
+        """Pointers into another tensor, of what `point` was called with."""
+        q.codes, q.scales = at, at + self.scales_at
+        if self.amax_count:
+            q.amax = at + self.amax_at
+
     def views(self, data: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Codes, scales and amax, flat."""
         amax = data[self.amax_at : self.bytes].view(torch.float32) if self.amax_count else data.new_empty(0, dtype=torch.float32)
