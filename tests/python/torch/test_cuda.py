@@ -1,6 +1,8 @@
 """On a GPU: the CPU's bytes, no synchronization, graphs, streams, devices. Skipped, with one line, where there is none."""
 
 import copy
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -192,3 +194,57 @@ def test_mixed_devices_are_refused():
     a, b = fp4.quantize(torch.randn(16, 32)), fp4.quantize(torch.randn(16, 32, device="cuda"))
     with pytest.raises(ValueError, match="cpu.*cuda|cuda.*cpu"):
         fp4.gemm(a, b)
+
+
+def test_calls_are_on_the_callers_stream():
+    """Known fault K1: x is still being written by the stream when the call is made."""
+    stream = torch.cuda.Stream()
+    want = fp4.quantize(torch.full((512, 512), 1.5, device="cuda")).dequantize()
+    for _ in range(50):
+        x = torch.zeros(512, 512, device="cuda")
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(2_000_000)
+            x.fill_(1.5)
+            got = fp4.quantize(x).dequantize()
+        stream.synchronize()
+        assert torch.equal(got, want)
+
+
+FIRST = """
+import torch, nvfp4.torch as fp4
+x, w = torch.ones(64, 256, device="cuda"), torch.randn(96, 256, device="cuda")
+out = torch.empty(64, 96, device="cuda")
+x_amax = torch.zeros(1, device="cuda")
+torch.cuda.synchronize()
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph), torch.no_grad():
+    out.copy_(fp4.linear(x, w, recipe=fp4.NVFP4BlockScaling(accumulate="block")))
+for scale in (1.0, 2.0, -3.0):
+    x.copy_(torch.linspace(-1, 1, 64 * 256, device="cuda").view(64, 256) * scale)
+    graph.replay()
+    want = fp4.linear(x.cpu(), w.cpu(), recipe=fp4.NVFP4BlockScaling(accumulate="block"))
+    assert want.abs().sum() > 0 and torch.equal(out.cpu(), want), scale
+print("same")
+"""
+
+
+def test_first_call_of_a_process_in_a_graph():
+    """Known fault K3: plans, images and workspaces must not need what a capture forbids."""
+    done = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "same\n", done.stdout + done.stderr
+
+
+def test_memory_beside_the_output():
+    """Known fault S1: no temporaries of the size of the matrix."""
+    x = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    fp4.quantize(x[:128, :128])
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    q = fp4.quantize(x)
+    extra = torch.cuda.max_memory_allocated() - before - q.data.numel()
+    assert extra <= 16 << 20, extra
+    value = q.dequantize(torch.bfloat16)
+    extra = torch.cuda.max_memory_allocated() - before - q.data.numel() - 2 * value.numel()
+    assert extra <= 16 << 20, extra
