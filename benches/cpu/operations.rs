@@ -3,7 +3,7 @@
 use super::data::{mxfp4, quantize_plan, Dense, Packed};
 use super::{Bench, Line};
 use nvfp4::cpu::{Cpu, Kernels};
-use nvfp4::numerics::{Dtype, Format, Options, Rounding};
+use nvfp4::numerics::{Accumulate, Dtype, Format, Options, Rounding};
 use nvfp4::plan::{self, GemmRequest, Matrix};
 
 pub fn all(b: &mut Bench) {
@@ -111,21 +111,13 @@ fn columns(b: &mut Bench, cpu: &Cpu) {
         ..base
     };
     let cases = [
-        ("columnwise bf16 4096x4096", None, base),
-        ("columnwise bf16 4096x4096 RHT", None, rht),
-        ("columnwise bf16 4096x4096 RHT + SR", None, rht_sr),
+        ("columnwise bf16", None, base),
+        ("columnwise bf16 RHT", None, rht),
+        ("columnwise bf16 RHT + SR", None, rht_sr),
+        ("both copies bf16, nvfp4 activation", Some(base), rht),
+        ("both copies bf16, nvfp4 gradient", Some(row_sr), rht_sr),
         (
-            "both copies bf16 4096x4096, nvfp4 activation",
-            Some(base),
-            rht,
-        ),
-        (
-            "both copies bf16 4096x4096, nvfp4 gradient",
-            Some(row_sr),
-            rht_sr,
-        ),
-        (
-            "both copies bf16 4096x4096, nvfp4 weight",
+            "both copies bf16, nvfp4 weight",
             Some(Options {
                 block: nvfp4::numerics::Block::TwoD,
                 ..base
@@ -136,21 +128,24 @@ fn columns(b: &mut Bench, cpu: &Cpu) {
             },
         ),
     ];
-    for (name, rowwise, columnwise) in cases {
-        if !b.wants(name) {
+    for ((case, rowwise, columnwise), n) in cases.into_iter().flat_map(|c| [(c, 512), (c, 4096)]) {
+        let place = if n == 512 { "in cache" } else { "4096x4096" };
+        let name = format!("{case}, {place}");
+        if !b.wants(&name) {
             continue;
         }
-        let x = Dense::new(Dtype::Bf16, 4096, 4096);
-        let mut col = Packed::empty(&columnwise, 4096, 4096, true);
-        let mut row = rowwise.map(|o| (o, Packed::empty(&o, 4096, 4096, false)));
+        let x = Dense::new(Dtype::Bf16, n, n);
+        let mut col = Packed::empty(&columnwise, n, n, true);
+        let mut row = rowwise.map(|o| (o, Packed::empty(&o, n, n, false)));
         for (suffix, given) in [("", true), (", amax included", false)] {
             let row = row.as_mut().map(|(o, p)| (&*o, p));
             let plan = quantize_plan(&x, row, Some((&columnwise, &mut col)), given);
-            let t = b.best(|| cpu.quantize(&plan).expect("runs"));
+            let calls = if n == 512 { 16 } else { 1 };
+            let t = b.best(|| (0..calls).for_each(|_| cpu.quantize(&plan).expect("runs")));
             b.add(Line {
                 name: format!("{name}{suffix}"),
                 threads: cpu.threads(),
-                rate: x.elements() / t * 1e-9,
+                rate: x.elements() * calls as f64 / t * 1e-9,
                 unit: "Gelem/s",
                 bound: None,
                 peers: Vec::new(),
@@ -260,6 +255,10 @@ fn products(b: &mut Bench, cpu: &Cpu) {
         large,
         Weights::Plain,
     );
+    for (name, o) in [("NVFP4", base), ("MXFP4", mxfp4())] {
+        let name = format!("gemm {name} 512x4096x4096, FAST");
+        product(b, cpu, &name, o, large, Weights::Plain);
+    }
     product(
         b,
         cpu,
@@ -337,6 +336,10 @@ fn product(
     let out = Matrix::new("d", p, Dtype::F32, m as i64, n as i64, 0).expect("a matrix");
     let plan = |weight: Option<&Vec<u8>>| {
         let request = GemmRequest {
+            accumulate: match name.ends_with("FAST") {
+                true => Accumulate::Fast,
+                false => Accumulate::Default,
+            },
             b_packed: weight.map_or(std::ptr::null(), |w| w.as_ptr()),
             b_packed_bytes: weight.map_or(0, Vec::len),
             ..GemmRequest::default()

@@ -92,6 +92,7 @@ impl Matrix {
 
 impl Matrix {
     /// Element (i, j) of the product with `b` transposed, and the sum of its terms' magnitudes, in f64.
+    #[cfg(target_arch = "x86_64")]
     pub fn exact(&self, b: &Matrix, i: usize, j: usize) -> (f64, f64) {
         let value = |m: &Matrix, row, k| m.halves(row, k) as f64 * 0.5 * m.scale(row, k / m.block);
         (0..self.cols)

@@ -205,15 +205,6 @@ pub fn check_row(q: Quantizer, o: &Options, row: &Row, amax: f32, key: Option<(K
 }
 
 pub fn check_quantizer(q: Quantizer) {
-    check_rows(q, true);
-}
-
-/// For a kernel that leaves random rounding to the scalar code.
-pub fn check_quantizer_to_nearest(q: Quantizer) {
-    check_rows(q, false);
-}
-
-fn check_rows(q: Quantizer, draws: bool) {
     let key = Key {
         seed: 0x1234_5678_9ABC_DEF0,
         offset: 0x0123_4567_89AB_CDEF,
@@ -229,10 +220,8 @@ fn check_rows(q: Quantizer, draws: bool) {
                     for a in [amax, 1.0, 0.0, amax * 0.01, 1e-42, 3e38] {
                         check_row(q, &o, &row, a, None);
                     }
-                    if draws {
-                        check_row(q, &o, &row, amax, Some((key, (7 << 32) + 5, 16 * 9)));
-                        check_row(q, &o, &row, amax * 0.3, Some((key, 3, 0)));
-                    }
+                    check_row(q, &o, &row, amax, Some((key, (7 << 32) + 5, 16 * 9)));
+                    check_row(q, &o, &row, amax * 0.3, Some((key, 3, 0)));
                 }
             }
         }
@@ -323,6 +312,32 @@ pub fn check_transform(f: RowTransform) {
                             "{n} {dtype:?} element {i}: {y:e} {z:e}"
                         );
                     }
+                }
+            }
+        }
+    }
+}
+
+/// Largest magnitudes, of all and of finite elements.
+type Amax = unsafe fn(Dtype, *const u8, usize) -> u32;
+
+pub fn check_amax(all: Amax, finite: Amax) {
+    for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
+        for n in (0..34).chain([64, 127, 128, 129, 700]) {
+            for x in adversarial(n, 5 + n as u64) {
+                let row = Row::new(dtype, &x);
+                // An odd address.
+                let mut bytes = vec![0xFF; 1];
+                bytes.extend(&row.bytes);
+                let p = bytes[1..].as_ptr();
+                // SAFETY: the row holds n elements.
+                let (all, finite) = unsafe { (all(dtype, p, n), finite(dtype, p, n)) };
+                let want = special::amax(row.values.iter().copied());
+                assert_eq!(finite, want.to_bits());
+                if row.values.iter().all(|v| v.is_finite()) {
+                    assert_eq!(all, finite);
+                } else {
+                    assert!(all >= 0x7F80_0000);
                 }
             }
         }

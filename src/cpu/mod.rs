@@ -18,6 +18,7 @@ pub mod avx2;
 pub mod avx512;
 #[cfg(target_arch = "x86_64")]
 pub mod avxvnni;
+mod columns;
 mod decode;
 mod dequantize;
 mod encode;
@@ -28,6 +29,7 @@ mod grouped_gemm;
 mod grouped_quantize;
 mod groups;
 mod hadamard;
+mod known;
 #[cfg(target_arch = "aarch64")]
 pub mod neon;
 mod operand;
@@ -40,6 +42,7 @@ mod rule;
 mod scales;
 mod stats;
 mod transpose;
+mod vector;
 mod walk;
 mod weight;
 

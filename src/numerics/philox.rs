@@ -1,8 +1,8 @@
 //! Philox4x32-10, the counter-based generator behind every random bit of the contract (Salmon et al., "Parallel
 //! random numbers: as easy as 1, 2, 3", 2011; docs/format.md, section 7).
 
-const MULTIPLIER: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
-const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
+pub const MULTIPLIER: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
+pub const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
 /// Four random words, a pure function of key and counter.
 pub fn philox4x32_10(key: [u32; 2], counter: [u32; 4]) -> [u32; 4] {

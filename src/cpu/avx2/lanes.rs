@@ -4,19 +4,7 @@
 use crate::cpu::rule::{Kind, Rule};
 use std::arch::x86_64::*;
 
-/// Input element types as const parameters.
-pub const F32: u8 = 0;
-pub const BF16: u8 = 1;
-pub const F16: u8 = 2;
-
-/// Bytes of one element of type `DT`.
-pub const fn size<const DT: u8>() -> usize {
-    if DT == F32 {
-        4
-    } else {
-        2
-    }
-}
+pub use crate::cpu::vector::{size, BF16, F16, F32};
 
 /// Smallest bit pattern of |x| that is not finite.
 pub const NONFINITE: i32 = 0x7F80_0000;
@@ -166,53 +154,32 @@ fn mxfp4_scales(b: __m256i, kind: Kind) -> (__m256i, __m256) {
     (byte, _mm256_castsi256_ps(e))
 }
 
-/// Scaled magnitudes to 2 * log2(P) + n + 10 in the low four bits, P = 2^max(exponent, 0) and n the multiple of P/2
-/// that the magnitude (at most 6) rounds to: the code is that minus 10. Adding 2^22 P rounds, to nearest even.
+/// Codes of 32 elements, one a byte: elements 8i + j (j < 4) at byte 4i + j, the others 16 further. `m`: the codes'
+/// magnitudes, plus 2, in the low three bits, the others 0.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn magnitude(x: __m256, e: __m256) -> __m256i {
-    let y = _mm256_castsi256_ps(abs_bits(_mm256_mul_ps(x, e)));
-    let y = _mm256_min_ps(y, _mm256_set1_ps(6.0));
-    let power = _mm256_and_ps(
-        _mm256_max_ps(y, _mm256_set1_ps(1.0)),
-        _mm256_castsi256_ps(_mm256_set1_epi32(NONFINITE)),
+fn codes32(x: &[__m256], m: &[__m256i]) -> __m256i {
+    let code = _mm256_packs_epi16(
+        _mm256_packs_epi32(m[0], m[1]),
+        _mm256_packs_epi32(m[2], m[3]),
     );
-    let s = _mm256_castps_si256(_mm256_fmadd_ps(power, _mm256_set1_ps(4_194_304.0), y));
-    // The exponent field, from bit 23, is 149 + log2 P: twice that is 10 more than 2 log2 P, modulo 16.
-    let sum = _mm256_add_epi32(s, _mm256_srli_epi32::<22>(s));
-    _mm256_and_si256(sum, _mm256_set1_epi32(0x0F))
-}
-
-/// Codes of 32 elements, one a byte: elements 8i + j (j < 4) at byte 4i + j, the others 16 further.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn codes32(x: [__m256; 4], e: [__m256; 2]) -> __m256i {
-    let m = [
-        magnitude(x[0], e[0]),
-        magnitude(x[1], e[0]),
-        magnitude(x[2], e[1]),
-        magnitude(x[3], e[1]),
-    ];
-    let pack = |v: [__m256i; 4]| {
-        _mm256_packs_epi16(
-            _mm256_packs_epi32(v[0], v[1]),
-            _mm256_packs_epi32(v[2], v[3]),
-        )
-    };
-    let code = _mm256_sub_epi8(pack(m), _mm256_set1_epi8(10));
+    let code = _mm256_sub_epi8(code, _mm256_set1_epi8(2));
     let code = _mm256_and_si256(code, _mm256_set1_epi8(7));
     // Saturation keeps signs, -0's too.
-    let sign = pack(x.map(|x| _mm256_castps_si256(x)));
+    let s = |i: usize| _mm256_castps_si256(x[i]);
+    let sign = _mm256_packs_epi16(
+        _mm256_packs_epi32(s(0), s(1)),
+        _mm256_packs_epi32(s(2), s(3)),
+    );
     let sign = _mm256_and_si256(sign, _mm256_set1_epi8(-128));
     _mm256_or_si256(code, _mm256_srli_epi16::<4>(sign))
 }
 
-/// Codes of 64 elements, packed, from eight vectors and the multipliers of the blocks of sixteen.
+/// Codes of 64 elements, packed, from eight vectors and their codes' magnitudes.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-pub fn codes64(x: [__m256; 8], e: [__m256; 4]) -> __m256i {
-    let a = codes32([x[0], x[1], x[2], x[3]], [e[0], e[1]]);
-    let b = codes32([x[4], x[5], x[6], x[7]], [e[2], e[3]]);
+pub fn codes64(x: &[__m256; 8], m: &[__m256i; 8]) -> __m256i {
+    let (a, b) = (codes32(&x[..4], &m[..4]), codes32(&x[4..], &m[4..]));
     // Low nibble first: byte 2t + 16 * byte 2t + 1.
     let weights = _mm256_set1_epi16(0x1001);
     let bytes = _mm256_packus_epi16(

@@ -1,5 +1,5 @@
-//! Kernels for AVX2 with FMA and F16C (Haswell, Zen and later): rows of a copy, amax, dequantize and products. The
-//! sibling cpu/avxvnni differs in the products' inner kernel alone.
+//! Kernels for AVX2 with FMA and F16C (Haswell, Zen and later): rows and columns of a copy, amax,
+//! dequantize and products. The sibling cpu/avxvnni differs in the products' inner kernel alone.
 
 pub mod bf16;
 pub mod dequantize;
@@ -8,7 +8,9 @@ mod kernel;
 pub mod lanes;
 mod pack;
 pub mod quantize;
+mod square;
 pub mod table;
+pub mod vector;
 
 /// Whether this processor has all that the kernels here use.
 pub fn available() -> bool {

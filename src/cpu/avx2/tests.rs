@@ -1,12 +1,13 @@
 //! AVX2 and AVX-VNNI kernels against the scalar contract.
 
-use super::lanes::{BF16, F16, F32};
+use super::table::Avx2;
 use super::*;
 use crate::cpu::avxvnni;
 use crate::cpu::isa_tests::*;
 use crate::cpu::packing::Packing;
+use crate::cpu::rows::{Rows, CHUNK};
 use crate::cpu::rule::{Draw, Rule};
-use crate::numerics::{special, Dtype};
+use crate::numerics::Dtype;
 
 /// True where the kernels can run; else says so in one line.
 fn can_run() -> bool {
@@ -25,22 +26,14 @@ unsafe fn quantize_row(
     codes: *mut u8,
     scales: *mut u8,
 ) -> bool {
-    assert!(draw.is_none(), "the scalar code draws");
     let mut bad = false;
-    for i in (0..n).step_by(quantize::CHUNK) {
-        let len = (n - i).min(quantize::CHUNK);
+    for i in (0..n).step_by(CHUNK) {
+        let len = (n - i).min(CHUNK);
         // SAFETY: the test's buffers hold n elements.
         unsafe {
-            let (p, c, s) = (
-                x.add(i * dtype.size()),
-                codes.add(i / 2),
-                scales.add(i / rule.block()),
-            );
-            bad |= match dtype {
-                Dtype::F32 => quantize::chunk::<F32>(p, len, rule, c, s),
-                Dtype::Bf16 => quantize::chunk::<BF16>(p, len, rule, c, s),
-                Dtype::F16 => quantize::chunk::<F16>(p, len, rule, c, s),
-            };
+            let (c, s) = (codes.add(i / 2), scales.add(i / rule.block()));
+            let p = x.add(i * dtype.size());
+            bad |= Avx2::quantize(dtype, p, len, 4096, rule, draw, i / 16, c, s);
         }
     }
     bad
@@ -49,7 +42,7 @@ unsafe fn quantize_row(
 #[test]
 fn rows_equal_the_scalar_quantizer() {
     if can_run() {
-        check_quantizer_to_nearest(quantize_row);
+        check_quantizer(quantize_row);
     }
 }
 
@@ -84,39 +77,16 @@ fn a_hundred_million_random_bit_patterns() {
 }
 
 #[test]
-fn largest_magnitudes() {
-    if !can_run() {
-        return;
+fn transformed_rows() {
+    if can_run() {
+        check_transform(Avx2::transform);
     }
-    check_amax(|dtype, p, n| {
-        // SAFETY: the test's row holds n elements.
-        unsafe {
-            match dtype {
-                Dtype::F32 => quantize::amax_bits::<F32>(p, n),
-                Dtype::Bf16 => quantize::amax_bits::<BF16>(p, n),
-                Dtype::F16 => quantize::amax_bits::<F16>(p, n),
-            }
-        }
-    });
 }
 
-fn check_amax(f: impl Fn(Dtype, *const u8, usize) -> u32) {
-    for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
-        for n in (0..34).chain([64, 127, 128, 129, 700]) {
-            for x in adversarial(n, 5 + n as u64) {
-                let row = Row::new(dtype, &x);
-                // An odd address.
-                let mut bytes = vec![0xFF; 1];
-                bytes.extend(&row.bytes);
-                let got = f(dtype, bytes[1..].as_ptr(), n);
-                if row.values.iter().all(|v| v.is_finite()) {
-                    let want = special::amax(row.values.iter().copied());
-                    assert_eq!(got, want.to_bits());
-                } else {
-                    assert!(got >= 0x7F80_0000);
-                }
-            }
-        }
+#[test]
+fn largest_magnitudes() {
+    if can_run() {
+        check_amax(Avx2::amax_bits, Avx2::finite_amax_bits);
     }
 }
 

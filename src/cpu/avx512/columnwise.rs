@@ -6,58 +6,12 @@ use super::hadamard::{down, down16};
 use super::lanes::*;
 use super::philox::philox;
 use super::quantize::mask16;
-use crate::cpu::rule::{Draw, Rule, Transform};
+use crate::cpu::columns::{Columns, Options, Output, HEIGHT};
+use crate::cpu::rule::{Draw, Transform};
 use std::arch::x86_64::*;
 
-/// Rows of a tile: 64 bytes of codes of a column.
-pub const HEIGHT: usize = 128;
-
-/// Sixteen columns of a source, from row 0 of the tile on.
-#[derive(Clone, Copy)]
-pub struct Columns {
-    pub data: *const u8,
-    /// Bytes from row to row.
-    pub stride: usize,
-    /// Rows that exist, at most `HEIGHT`.
-    pub rows: usize,
-    /// Columns that exist, at most 16.
-    pub cols: usize,
-}
-
-/// What a copy does to the columns.
-#[derive(Clone, Copy)]
-pub struct Options<'a> {
-    pub rule: &'a Rule,
-    pub transform: Option<&'a Transform>,
-    /// Key of stochastic rounding; `row` is the first column's number, `block` the first row's div 16.
-    pub draw: Option<&'a Draw>,
-    /// Square tiles: sixteen columns share a scale (blocks of 16 only).
-    pub square: bool,
-}
-
-/// Results of a tile.
-#[repr(C, align(64))]
-pub struct Output {
-    /// 64 bytes of codes of each column.
-    pub codes: [[u8; 64]; 16],
-    /// Scale bytes of each column: one a block.
-    pub scales: [[u8; 8]; 16],
-}
-
-impl Default for Output {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Output {
-    pub const fn new() -> Output {
-        Output {
-            codes: [[0; 64]; 16],
-            scales: [[0; 8]; 16],
-        }
-    }
-}
+/// Columns of a piece.
+pub const WIDTH: usize = 16;
 
 /// One vector a row.
 #[repr(C, align(64))]
@@ -153,14 +107,6 @@ unsafe fn stage<const DT: u8>(
     }
 }
 
-/// Rows of the copy that the tile makes: those of the source, padded for the transform.
-fn height(x: &Columns, transform: Option<&Transform>) -> usize {
-    match transform {
-        Some(t) => x.rows.next_multiple_of(t.n),
-        None => x.rows,
-    }
-}
-
 /// Bits of the largest magnitude of the tile after the transform, NaN and Inf above every finite value.
 ///
 /// # Safety
@@ -171,7 +117,7 @@ pub unsafe fn amax_bits<const DT: u8>(x: &Columns, transform: Option<&Transform>
     let mut m = _mm512_setzero_si512();
     let mut staged = Stage([0.0; 16 * HEIGHT]);
     let long = transform.is_some_and(|t| t.n > 16);
-    let height = height(x, transform);
+    let height = x.height(transform);
     // SAFETY: the caller's promise.
     unsafe {
         if long {
@@ -278,7 +224,7 @@ unsafe fn tile_of<const DT: u8, const SR: bool>(
 ) -> bool {
     let mask = mask16(x.cols);
     let block = o.rule.block();
-    let height = height(x, o.transform);
+    let height = x.height(o.transform);
     // SAFETY: a 64-byte constant; blocks below eight; the caller's promise about x.
     unsafe {
         let table = _mm512_loadu_si512(RAW_TO_CODE.as_ptr().cast());

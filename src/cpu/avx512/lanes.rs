@@ -4,19 +4,7 @@
 use crate::cpu::rule::{Kind, Rule};
 use std::arch::x86_64::*;
 
-/// Input element types as const parameters.
-pub const F32: u8 = 0;
-pub const BF16: u8 = 1;
-pub const F16: u8 = 2;
-
-/// Bytes of one element of type `DT`.
-pub const fn size<const DT: u8>() -> usize {
-    if DT == F32 {
-        4
-    } else {
-        2
-    }
-}
+pub use crate::cpu::vector::{size, BF16, F16, F32};
 
 /// Smallest bit pattern of |x| that is not finite.
 pub const NONFINITE: i32 = 0x7F80_0000;

@@ -2,7 +2,10 @@
 
 use super::lanes::*;
 use super::quantize::*;
+use crate::cpu::rows::Square;
 use crate::cpu::rule::{Draw, Rule};
+use crate::cpu::vector::by_type;
+use crate::numerics::Dtype;
 use std::arch::x86_64::*;
 
 /// Up to 32 rows of 256 elements.
@@ -18,7 +21,7 @@ pub struct SquareRows {
 }
 
 impl SquareRows {
-    pub const fn new() -> SquareRows {
+    const fn empty() -> SquareRows {
         SquareRows {
             values: [[0.0; GROUP]; 32],
             largest: [0; GROUP],
@@ -34,7 +37,7 @@ impl SquareRows {
     /// # Safety
     /// `p` must be readable for `n` elements; the processor must be able to run this.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512vnni")]
-    pub unsafe fn load<const DT: u8>(&mut self, r: usize, p: *const u8, n: usize) {
+    unsafe fn load_row<const DT: u8>(&mut self, r: usize, p: *const u8, n: usize) {
         for i in (0..GROUP).step_by(16) {
             // SAFETY: the mask holds what is left of n; arrays hold GROUP elements.
             unsafe {
@@ -62,7 +65,7 @@ impl SquareRows {
     /// # Safety
     /// The processor must be able to run this.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512vnni")]
-    pub unsafe fn scale(&mut self, rule: &Rule) -> bool {
+    unsafe fn find_scales(&mut self, rule: &Rule) -> bool {
         // SAFETY: GROUP magnitudes, sixteen multipliers, sixteen bytes.
         unsafe {
             let mut b = maxima::<F32>(self.largest.as_ptr().cast(), 0);
@@ -78,17 +81,12 @@ impl SquareRows {
         }
     }
 
-    /// One scale byte a tile.
-    pub fn scales(&self) -> &[u8] {
-        &self.scales
-    }
-
     /// Writes the codes of row `r`, ceil(n / 2) bytes; `draw` starts at its first element.
     ///
     /// # Safety
     /// `out` must be writable for them; the processor must be able to run this.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512vnni")]
-    pub unsafe fn codes(&self, r: usize, n: usize, draw: Option<&Draw>, out: *mut u8) {
+    unsafe fn row_codes(&self, r: usize, n: usize, draw: Option<&Draw>, out: *mut u8) {
         let mut codes = [0u8; GROUP / 2];
         let p = self.values[r].as_ptr().cast();
         // SAFETY: GROUP elements in, GROUP / 2 bytes out.
@@ -99,5 +97,33 @@ impl SquareRows {
             }
             std::ptr::copy_nonoverlapping(codes.as_ptr(), out, n.div_ceil(2));
         }
+    }
+}
+
+// SAFETY: memory as `Square` says it.
+unsafe impl Square for SquareRows {
+    const GROUP: usize = GROUP;
+
+    fn new() -> SquareRows {
+        SquareRows::empty()
+    }
+
+    unsafe fn load(&mut self, dtype: Dtype, r: usize, p: *const u8, n: usize) {
+        // SAFETY: the caller's promise, here and below.
+        unsafe { by_type!(dtype, self.load_row(r, p, n)) }
+    }
+
+    unsafe fn scale(&mut self, rule: &Rule) -> bool {
+        // SAFETY: as above.
+        unsafe { self.find_scales(rule) }
+    }
+
+    fn scales(&self) -> &[u8] {
+        &self.scales
+    }
+
+    unsafe fn codes(&self, r: usize, n: usize, draw: Option<&Draw>, out: *mut u8) {
+        // SAFETY: as above.
+        unsafe { self.row_codes(r, n, draw, out) }
     }
 }

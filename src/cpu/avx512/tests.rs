@@ -1,11 +1,12 @@
 //! AVX-512 kernels against the scalar contract.
 
-use super::lanes::{BF16, F16, F32};
+use super::table::Avx512;
 use super::*;
 use crate::cpu::isa_tests::*;
 use crate::cpu::packing::{Buffer, Packing};
-use crate::cpu::rule::{Draw, Rule, Transform};
-use crate::numerics::{special, Dtype};
+use crate::cpu::rows::{Rows, CHUNK};
+use crate::cpu::rule::{Draw, Rule};
+use crate::numerics::Dtype;
 
 /// True where the kernels can run; else says so in one line.
 fn can_run() -> bool {
@@ -25,34 +26,16 @@ unsafe fn quantize_row(
     scales: *mut u8,
 ) -> bool {
     let mut bad = false;
-    for i in (0..n).step_by(quantize::CHUNK) {
-        let len = (n - i).min(quantize::CHUNK);
+    for i in (0..n).step_by(CHUNK) {
+        let len = (n - i).min(CHUNK);
         // SAFETY: the test's buffers hold n elements.
         unsafe {
-            let (p, c, s) = (
-                x.add(i * dtype.size()),
-                codes.add(i / 2),
-                scales.add(i / rule.block()),
-            );
-            bad |= match dtype {
-                Dtype::F32 => quantize::chunk::<F32>(p, len, 4096, rule, draw, i / 16, c, s),
-                Dtype::Bf16 => quantize::chunk::<BF16>(p, len, 4096, rule, draw, i / 16, c, s),
-                Dtype::F16 => quantize::chunk::<F16>(p, len, 4096, rule, draw, i / 16, c, s),
-            };
+            let (c, s) = (codes.add(i / 2), scales.add(i / rule.block()));
+            let p = x.add(i * dtype.size());
+            bad |= Avx512::quantize(dtype, p, len, 4096, rule, draw, i / 16, c, s);
         }
     }
     bad
-}
-
-unsafe fn transform_row(dtype: Dtype, x: *const u8, n: usize, t: &Transform, out: *mut f32) {
-    // SAFETY: the test's buffers hold n elements.
-    unsafe {
-        match dtype {
-            Dtype::F32 => hadamard::row::<F32>(x, n, t, out),
-            Dtype::Bf16 => hadamard::row::<BF16>(x, n, t, out),
-            Dtype::F16 => hadamard::row::<F16>(x, n, t, out),
-        }
-    }
 }
 
 #[test]
@@ -95,46 +78,14 @@ fn a_hundred_million_random_bit_patterns() {
 #[test]
 fn transformed_rows() {
     if can_run() {
-        check_transform(transform_row);
+        check_transform(Avx512::transform);
     }
 }
 
 #[test]
 fn largest_magnitudes() {
-    if !can_run() {
-        return;
-    }
-    for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
-        for n in (0..34).chain([64, 127, 128, 129, 700]) {
-            for x in adversarial(n, 5 + n as u64) {
-                let row = Row::new(dtype, &x);
-                let p = row.bytes.as_ptr();
-                // SAFETY: the row holds n elements.
-                let (all, finite) = unsafe {
-                    match dtype {
-                        Dtype::F32 => (
-                            amax::amax_bits::<F32>(p, n),
-                            amax::finite_amax_bits::<F32>(p, n),
-                        ),
-                        Dtype::Bf16 => (
-                            amax::amax_bits::<BF16>(p, n),
-                            amax::finite_amax_bits::<BF16>(p, n),
-                        ),
-                        Dtype::F16 => (
-                            amax::amax_bits::<F16>(p, n),
-                            amax::finite_amax_bits::<F16>(p, n),
-                        ),
-                    }
-                };
-                let want = special::amax(row.values.iter().copied());
-                assert_eq!(f32::from_bits(finite).to_bits(), want.to_bits());
-                if row.values.iter().all(|v| v.is_finite()) {
-                    assert_eq!(all, finite);
-                } else {
-                    assert!(all >= 0x7F80_0000);
-                }
-            }
-        }
+    if can_run() {
+        check_amax(Avx512::amax_bits, Avx512::finite_amax_bits);
     }
 }
 

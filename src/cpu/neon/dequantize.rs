@@ -2,9 +2,9 @@
 
 use super::half;
 use super::quantize::{BF16, F16, F32};
+use crate::cpu::dequantize::STRETCH;
 use crate::cpu::factors::Factors;
 use crate::cpu::operand::Operand;
-use crate::cpu::rows::STRETCH;
 use crate::numerics::scale::RANGE_DECODE;
 use crate::numerics::{e4m3, e8m0};
 use std::arch::aarch64::*;

@@ -48,24 +48,21 @@ unsafe fn sixteen_dotprod(mut sum: int32x4_t, b: [int8x16_t; 4], a: int8x16_t) -
 #[inline]
 #[target_feature(enable = "neon")]
 unsafe fn sixteen_neon(sum: int32x4_t, b: [int8x16_t; 4], a: int8x16_t) -> int32x4_t {
-    // SAFETY: registers only.
-    unsafe {
-        let words = vreinterpretq_s32_s8(a);
-        let a = [
-            vreinterpretq_s8_s32(vdupq_laneq_s32::<0>(words)),
-            vreinterpretq_s8_s32(vdupq_laneq_s32::<1>(words)),
-            vreinterpretq_s8_s32(vdupq_laneq_s32::<2>(words)),
-            vreinterpretq_s8_s32(vdupq_laneq_s32::<3>(words)),
-        ];
-        // Two columns in `low`, two in `high`, four sums of each.
-        let mut low = vmull_s8(vget_low_s8(b[0]), vget_low_s8(a[0]));
-        let mut high = vmull_high_s8(b[0], a[0]);
-        for q in 1..4 {
-            low = vmlal_s8(low, vget_low_s8(b[q]), vget_low_s8(a[q]));
-            high = vmlal_high_s8(high, b[q], a[q]);
-        }
-        vaddq_s32(sum, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)))
+    let words = vreinterpretq_s32_s8(a);
+    let a = [
+        vreinterpretq_s8_s32(vdupq_laneq_s32::<0>(words)),
+        vreinterpretq_s8_s32(vdupq_laneq_s32::<1>(words)),
+        vreinterpretq_s8_s32(vdupq_laneq_s32::<2>(words)),
+        vreinterpretq_s8_s32(vdupq_laneq_s32::<3>(words)),
+    ];
+    // Two columns in `low`, two in `high`, four sums of each.
+    let mut low = vmull_s8(vget_low_s8(b[0]), vget_low_s8(a[0]));
+    let mut high = vmull_high_s8(b[0], a[0]);
+    for q in 1..4 {
+        low = vmlal_s8(low, vget_low_s8(b[q]), vget_low_s8(a[q]));
+        high = vmlal_high_s8(high, b[q], a[q]);
     }
+    vaddq_s32(sum, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)))
 }
 
 macro_rules! kernels {

@@ -1,5 +1,5 @@
-//! Kernels for AArch64 (NEON is part of its base): rows of a copy, amax, dequantize and products. What they do not know
-//! goes to the scalar entry.
+//! Kernels for AArch64 (NEON is part of its base): rows and columns of a copy, amax, dequantize
+//! and products.
 
 pub mod dequantize;
 pub mod gemm;
@@ -7,7 +7,9 @@ mod half;
 mod kernel;
 mod pack;
 pub mod quantize;
+mod square;
 pub mod table;
+pub mod vector;
 
 #[cfg(test)]
 mod tests;

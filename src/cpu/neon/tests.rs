@@ -4,9 +4,9 @@ use super::gemm;
 use super::table::Neon;
 use crate::cpu::isa_tests::*;
 use crate::cpu::packing::Packing;
-use crate::cpu::rows::Rows;
+use crate::cpu::rows::{Rows, CHUNK};
 use crate::cpu::rule::{Draw, Rule};
-use crate::numerics::{special, Dtype};
+use crate::numerics::Dtype;
 
 unsafe fn quantize_row(
     dtype: Dtype,
@@ -17,14 +17,22 @@ unsafe fn quantize_row(
     codes: *mut u8,
     scales: *mut u8,
 ) -> bool {
-    assert!(draw.is_none(), "the scalar code draws");
-    // SAFETY: the test's buffers hold n elements.
-    unsafe { Neon::quantize(dtype, x, n, rule, codes, scales) }
+    let mut bad = false;
+    for i in (0..n).step_by(CHUNK) {
+        let len = (n - i).min(CHUNK);
+        // SAFETY: the test's buffers hold n elements.
+        unsafe {
+            let (c, s) = (codes.add(i / 2), scales.add(i / rule.block()));
+            let p = x.add(i * dtype.size());
+            bad |= Neon::quantize(dtype, p, len, 4096, rule, draw, i / 16, c, s);
+        }
+    }
+    bad
 }
 
 #[test]
 fn rows_equal_the_scalar_quantizer() {
-    check_quantizer_to_nearest(quantize_row);
+    check_quantizer(quantize_row);
 }
 
 #[test]
@@ -50,29 +58,13 @@ fn a_hundred_million_random_bit_patterns() {
 }
 
 #[test]
-fn largest_magnitudes() {
-    // SAFETY: the test's row holds n elements.
-    check_amax(|dtype, p, n| unsafe { Neon::amax_bits(dtype, p, n) });
+fn transformed_rows() {
+    check_transform(Neon::transform);
 }
 
-fn check_amax(f: impl Fn(Dtype, *const u8, usize) -> u32) {
-    for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
-        for n in (0..34).chain([64, 127, 128, 129, 700]) {
-            for x in adversarial(n, 5 + n as u64) {
-                let row = Row::new(dtype, &x);
-                // An odd address.
-                let mut bytes = vec![0xFF; 1];
-                bytes.extend(&row.bytes);
-                let got = f(dtype, bytes[1..].as_ptr(), n);
-                if row.values.iter().all(|v| v.is_finite()) {
-                    let want = special::amax(row.values.iter().copied());
-                    assert_eq!(got, want.to_bits());
-                } else {
-                    assert!(got >= 0x7F80_0000);
-                }
-            }
-        }
-    }
+#[test]
+fn largest_magnitudes() {
+    check_amax(Neon::amax_bits, Neon::finite_amax_bits);
 }
 
 fn check_products<const DOT: bool>() {
