@@ -1,6 +1,6 @@
 """What the C calls on PyTorch tensors share: contexts, streams, dtypes, and where a quantized copy lies in its tensor.
 
-A quantized copy is one uint8 tensor: codes, block scales and amax one after the other, each at a multiple of 128 bytes
+A quantized copy is one uint8 tensor: codes, block scales and amax one after the other, each at a multiple of 16 bytes
 (`Layout`). What it means - its options and the shape of its source - travels beside it.
 """
 
@@ -140,8 +140,8 @@ class Layout:
             self.scales_bytes = rows * blocks
         domain = int(copy.c.domain_rows)
         self.amax_count = 0 if not copy.has_amax else (-(-rows // domain) if domain else 1)
-        self.scales_at = _up(self.codes_bytes, 128)
-        self.amax_at = _up(self.scales_at + self.scales_bytes, 128)
+        self.scales_at = _up(self.codes_bytes, 16)
+        self.amax_at = _up(self.scales_at + self.scales_bytes, 16)
         self.bytes = self.amax_at + 4 * self.amax_count
         self._note_gaps()
 
