@@ -66,13 +66,17 @@ wheel: lib
 install: lib
 	$(CMAKE) -S cmake -B build/install -DNVFP4_PREBUILT=target/release
 	$(CMAKE) --install build/install --prefix $(PREFIX)
-# On a machine with a CUDA GPU: every operation against the CPU. Leaves tests/gpu/last_run.json, whose hash of the kernels
+# On a machine with a CUDA GPU: every operation against the CPU, and, on Hopper, the emulated GPU against the card.
+# Leaves tests/gpu/last_run.json, whose hash of the kernels
 # `make test` compares with theirs.
 test-gpu:
 	@test -f tests/gpu/main.rs || { echo "there are no GPU tests in this version"; exit 1; }
 	@$(MAKE) --no-print-directory CUDA=1 gpu-program
 gpu-program: $(TOOLS)
 	$(CARGO) test --release --locked $(FEATURES) --test gpu -- --json tests/gpu/last_run.json --hash $$($(PYTHON) tests/run.py --kernels-hash)
+	mkdir -p build
+	$(NVCC) -std=c++17 -ptx -arch=compute_90a -o build/differential.ptx tests/emulator/kernels/differential_sm90.cu
+	cd tests/emulator && $(CARGO) run --release --locked --example differential -- --kernels $(CURDIR)/build/differential.ptx
 .PHONY: gpu-program
 clean:
 	rm -rf target build dist out .venv .venv-cuda tests/emulator/target

@@ -41,8 +41,20 @@ pub enum Gate {
     Anywhere,
 }
 
+/// What an instruction does to the program counter. (Functions cannot be told apart by their addresses.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Jump {
+    None,
+    /// To `imm`.
+    Branch,
+    /// To one of `xs`.
+    Indexed,
+    Exit,
+}
+
 pub struct Inst {
     pub exec: ExecFn,
+    pub jump: Jump,
     /// 0: none; else predicate index + 1.
     pub guard: u32,
     pub guard_not: bool,

@@ -45,7 +45,7 @@ impl<'m> Lower<'m> {
         if self.guard.0 != 0 {
             self.guard.1 = !self.guard.1;
             self.fixups.push((self.code.len(), end));
-            self.emit("bra", exec::branch::bra, |_| {});
+            self.emit("bra", exec::branch::bra, |x| x.jump = Jump::Branch);
             self.guard = (0, false);
         }
         self.calls.push((name.clone(), end));

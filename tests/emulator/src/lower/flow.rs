@@ -9,7 +9,7 @@ impl<'m> Lower<'m> {
                 let Some(Opnd::Name(n)) = i.ops.first() else { return self.err("bra without a label") };
                 let Some(Sym::Label(id)) = self.lookup(n)? else { return self.err(format!("unknown label '{n}'")) };
                 self.fixups.push((self.code.len(), id));
-                self.emit(&i.op, exec::branch::bra, |_| {});
+                self.emit(&i.op, exec::branch::bra, |x| x.jump = Jump::Branch);
             }
             "brx" => {
                 let Some(Opnd::Name(n)) = i.ops.get(1) else { return self.err("brx.idx without targets") };
@@ -23,16 +23,19 @@ impl<'m> Lower<'m> {
                 }
                 let idx = self.src(&i.ops[0], 1, false)?;
                 self.brx_fixups.push((self.code.len(), ids));
-                self.emit(&i.op, exec::branch::brx, |x| x.a[1] = idx);
+                self.emit(&i.op, exec::branch::brx, |x| {
+                    x.jump = Jump::Indexed;
+                    x.a[1] = idx;
+                });
             }
             "ret" => match self.calls.last() {
                 Some(&(_, end)) => {
                     self.fixups.push((self.code.len(), end));
-                    self.emit("ret", exec::branch::bra, |_| {});
+                    self.emit("ret", exec::branch::bra, |x| x.jump = Jump::Branch);
                 }
-                None => self.emit("ret", exec::branch::exit, |_| {}),
+                None => self.emit("ret", exec::branch::exit, |x| x.jump = Jump::Exit),
             },
-            "exit" => self.emit("exit", exec::branch::exit, |_| {}),
+            "exit" => self.emit("exit", exec::branch::exit, |x| x.jump = Jump::Exit),
             "trap" | "brkpt" => self.emit(&i.op, exec::branch::trap, |_| {}),
             "call" => self.call(i)?,
             "pmevent" => self.emit(&i.op, exec::branch::nop, |_| {}),
@@ -43,13 +46,13 @@ impl<'m> Lower<'m> {
 }
 
 fn is_bra(i: &Inst) -> bool {
-    i.exec as usize == exec::branch::bra as *const () as usize
+    i.jump == Jump::Branch
 }
 fn is_brx(i: &Inst) -> bool {
-    i.exec as usize == exec::branch::brx as *const () as usize
+    i.jump == Jump::Indexed
 }
 fn is_exit(i: &Inst) -> bool {
-    i.exec as usize == exec::branch::exit as *const () as usize
+    i.jump == Jump::Exit
 }
 
 /// Set `join` of every branch that can diverge.

@@ -124,7 +124,7 @@ pub fn lower(m: &Module, f: &Func, env: &Env, text: Arc<String>) -> Res<Kernel> 
     l.block(body)?;
     // Falling off the end leaves the kernel.
     l.guard = (0, false);
-    l.emit("exit", exec::branch::exit, |_| {});
+    l.emit("exit", exec::branch::exit, |x| x.jump = Jump::Exit);
     l.patch()?;
     flow::set_joins(&mut l.code);
     if l.consts.keys().any(|c| matches!(c.0, Const::Dynamic(_))) {
@@ -173,6 +173,7 @@ impl<'m> Lower<'m> {
         };
         let mut i = Inst {
             exec,
+            jump: Jump::None,
             guard: self.guard.0,
             guard_not: self.guard.1,
             gate: Gate::None,
