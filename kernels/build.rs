@@ -23,10 +23,11 @@ use std::{env, fs};
 const ARCHS: &str = "80,90a,100a,103a,120f";
 /// Files for some architectures only: what their names end in, and the architectures of ARCHS they are compiled for. They
 /// ship no PTX (but `_sm80`, whose instructions every later architecture has).
-const NARROW: [(&str, &[&str]); 4] = [
+const NARROW: [(&str, &[&str]); 5] = [
     ("_sm80", &["80"]),
     ("_sm90a", &["90a"]),
     ("_sm100", &["100a", "103a"]),
+    ("_sm100a", &["100a", "103a"]),
     ("_sm120", &["120f", "120a"]),
 ];
 /// PTX that ships, for architectures that no machine code fits.

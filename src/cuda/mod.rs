@@ -19,6 +19,7 @@ mod quantize;
 mod quantize_trial;
 mod scales;
 mod selftest;
+mod tensor_map;
 mod transpose;
 mod trial;
 

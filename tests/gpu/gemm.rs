@@ -15,7 +15,7 @@ use super::device::{Memory, Stream};
 use super::side::{Arena, Region};
 
 /// How many candidates src/cuda/gemm has.
-pub const PROVIDERS: u32 = 6;
+pub const PROVIDERS: u32 = 8;
 
 /// What the operands hold.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -213,7 +213,9 @@ impl Operand {
 pub fn has_fp4_units(cuda: &Cuda) -> bool {
     cuda.native_kernels()
         .iter()
-        .any(|(name, state)| *name == "mma-scaled" && *state == NativeState::Agrees)
+        .any(|(name, state)| {
+            matches!(*name, "mma-scaled" | "tcgen05") && *state == NativeState::Agrees
+        })
 }
 
 /// What a run compared.

@@ -10,6 +10,8 @@ const FAST_SHARED: u32 = 231424;
 const BLOCK_SHARED: u32 = 207872;
 /// Of the sm_120 kernels (kernels/gemm_sm120.cu asserts it).
 const SCALED_SHARED: u32 = 73728;
+/// Of the sm_100 kernels (kernels/gemm_sm100a.cu asserts it): NVFP4 and MXFP4, by one CTA and by pairs.
+const TENSOR_SHARED: [[u32; 2]; 2] = [[201728, 191488], [211968, 196608]];
 /// Of the decode kernels (kernels/gemm_decode.cu asserts it): 8 and 16 rows of A.
 const DECODE_SHARED: [u32; 2] = [36864, 73728];
 
@@ -21,6 +23,7 @@ pub struct GemmKernels {
     pub hopper: std::result::Result<Hopper, String>,
     pub decode: std::result::Result<Decode, String>,
     pub scaled: std::result::Result<Scaled, String>,
+    pub tensor: std::result::Result<Tensor, String>,
     pub lt: std::result::Result<Library, String>,
     pub expand: Expand,
 }
@@ -57,6 +60,15 @@ pub struct Hopper {
 pub struct Scaled {
     pub nvfp4: Kernel,
     pub mxfp4: Kernel,
+}
+
+/// tcgen05.
+pub struct Tensor {
+    pub pack: Kernel,
+    pub nvfp4: Kernel,
+    pub mxfp4: Kernel,
+    pub pair_nvfp4: Kernel,
+    pub pair_mxfp4: Kernel,
 }
 
 impl GemmKernels {
@@ -100,6 +112,20 @@ impl GemmKernels {
                 Ok(Scaled {
                     nvfp4: scaled("gemm_sm120_nvfp4")?,
                     mxfp4: scaled("gemm_sm120_mxfp4")?,
+                })
+            },
+            tensor: if !matches!(device.arch, 100 | 103) {
+                Err(format!("{} is not sm_100 or sm_103", device.name))
+            } else if !has_image("gemm_sm100a") {
+                Err("this build has no kernels for sm_100a or sm_103a".into())
+            } else {
+                let tensor = |name, shared| load(device, "gemm_sm100a", name, 192, shared);
+                Ok(Tensor {
+                    pack: load(device, "gemm_pack_sm100a", "gemm_pack_sm100", 256, 0)?,
+                    nvfp4: tensor("gemm_sm100_nvfp4", TENSOR_SHARED[0][0])?,
+                    mxfp4: tensor("gemm_sm100_mxfp4", TENSOR_SHARED[0][1])?,
+                    pair_nvfp4: tensor("gemm_sm100_pair_nvfp4", TENSOR_SHARED[1][0])?,
+                    pair_mxfp4: tensor("gemm_sm100_pair_mxfp4", TENSOR_SHARED[1][1])?,
                 })
             },
             hopper: if device.arch != 90 {

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | decode | M up to 16: weights in NVFP4, activations in NVFP4 or BF16 |
 //! | cublaslt-fp4 | FAST, pairs of one FP4 format where cuBLASLt's heuristic has a kernel for them |
+//! | tcgen05-pair, tcgen05 | pairs of one FP4 format on sm_100 and sm_103, FAST and HARDWARE; large ones by pairs of CTAs |
 //! | mma-scaled | pairs of one FP4 format on sm_120 and sm_121, FAST and HARDWARE |
 //! | cublaslt | FAST, large: both operands expanded to bf16 in the workspace, cuBLASLt if the machine has it |
 //! | wgmma | NVFP4 pairs on Hopper, FAST and BLOCK, a stripe of B in the workspace |
@@ -22,6 +23,7 @@ mod lt_library;
 mod params;
 mod portable;
 mod scaled;
+mod tcgen05;
 pub mod trial;
 
 use std::ptr::null_mut;
@@ -52,6 +54,8 @@ struct Candidate {
 const CANDIDATES: &[Candidate] = &[
     decode::CANDIDATE,
     lt_fp4::CANDIDATE,
+    tcgen05::PAIR,
+    tcgen05::CANDIDATE,
     scaled::CANDIDATE,
     lt::CANDIDATE,
     hopper::CANDIDATE,
@@ -99,6 +103,8 @@ pub const NATIVE: &[Native] = &[
     native(&decode::CANDIDATE, &[90], |cuda| cuda.gemm.decode.is_ok()),
     native(&hopper::CANDIDATE, &[90], |cuda| cuda.gemm.hopper.is_ok()),
     native(&scaled::CANDIDATE, &[], |cuda| cuda.gemm.scaled.is_ok()),
+    native(&tcgen05::CANDIDATE, &[], |cuda| cuda.gemm.tensor.is_ok()),
+    native(&tcgen05::PAIR, &[], |cuda| cuda.gemm.tensor.is_ok()),
     native(&lt_fp4::CANDIDATE, &[], |cuda| {
         cuda.device.arch >= 100 && cuda.gemm.lt.is_ok()
     }),
@@ -235,6 +241,7 @@ fn wide_bytes(plan: &GemmPlan) -> usize {
 fn choose(cuda: &Cuda, plan: &GemmPlan, room: Room) -> Result<(&'static Candidate, usize)> {
     let forced = plan.provider;
     let mut skipped = String::new();
+    let mut least: Option<usize> = None; // bytes with which one of those skipped would do
     for candidate in CANDIDATES {
         if forced != 0 && forced != candidate.provider {
             continue;
@@ -261,7 +268,10 @@ fn choose(cuda: &Cuda, plan: &GemmPlan, room: Room) -> Result<(&'static Candidat
                 }
                 return Ok((candidate, need));
             }
-            Ok(need) => format!("it needs {need} bytes of workspace, not {room:?}"),
+            Ok(need) => {
+                least = Some(least.map_or(need, |least| least.min(need)));
+                format!("it needs {need} bytes of workspace, not {room:?}")
+            }
             Err(why) => why,
         };
         if forced != 0 {
@@ -278,7 +288,17 @@ fn choose(cuda: &Cuda, plan: &GemmPlan, room: Room) -> Result<(&'static Candidat
         }
         skipped += &format!("; not {} {}: {why}", candidate.provider, candidate.name);
     }
-    Err(Error::Internal(format!("no candidate{skipped}")))
+    Err(match (room, least) {
+        (Room::Bytes(have), Some(need)) => Error::BufferSize(format!(
+            "desc.workspace_bytes leaves {have} for the product, {:?} of [{}, {}] x [{}, {}]^T needs {need} here{skipped}",
+            numerics_of(plan),
+            plan.m,
+            plan.k,
+            plan.n,
+            plan.k
+        )),
+        _ => Error::Internal(format!("no candidate{skipped}")),
+    })
 }
 
 /// Scratch bytes with which the preferred candidate runs.

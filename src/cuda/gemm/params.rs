@@ -4,6 +4,7 @@
 use std::ptr::{null, null_mut};
 
 use crate::cuda::params::dtype;
+use crate::cuda::tensor_map::TensorMap;
 use crate::numerics::{Activation, Chain, Format, ScaleLayout, ScaleRule};
 use crate::plan::gemm::Scalar;
 use crate::plan::{GemmPlan, Matrix, Quantized};
@@ -219,6 +220,35 @@ pub struct Grouped {
     pub transform: i32,
 }
 
+/// kernels/gemm_sm100a.cu.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Tensor {
+    pub a: TensorMap,
+    pub b: TensorMap,
+    pub a_scales: TensorMap,
+    pub b_scales: TensorMap,
+    pub product: Portable,
+    pub a_items: i32,
+    pub b_items: i32,
+    pub band: i32,
+    pub steps: i32,
+    pub pad: [i32; 8],
+}
+
+/// kernels/gemm_pack_sm100a.cu.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Pack {
+    pub x: AnyOperand,
+    pub codes: *mut u8,
+    pub scales: *mut u8,
+    pub rows: i32,
+    pub k: i32,
+    pub items: i32,
+    pub chunks: i32,
+}
+
 /// kernels/gemm_sm90a.cu: the product of a stripe of B.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -301,6 +331,8 @@ const _: () = {
     assert!(size_of::<AnyOperand>() == 72);
     assert!(size_of::<Epilogue>() == 152);
     assert!(size_of::<Portable>() == 336);
+    assert!(size_of::<Tensor>() == 896);
+    assert!(size_of::<Pack>() == 104);
     assert!(size_of::<Grouped>() == 368);
     assert!(size_of::<Hopper>() == 232);
     assert!(size_of::<Expand>() == 72);

@@ -29,6 +29,20 @@ pub unsafe fn ptx_of(image: *const u8, arch: &Arch) -> Result<String, String> {
     String::from_utf8(text.to_vec()).map_err(|e| format!("the image is neither a fat binary nor text: {e}"))
 }
 
+/// `NVFP4_EMU_PTX=FOLDER`: the PTX to load instead of an image whose entry is named, if FOLDER/entry.ptx is there.
+/// A changed kernel runs in a program that need not be built anew.
+pub fn replacement(text: &str) -> Result<Option<String>, String> {
+    let Some(folder) = std::env::var_os("NVFP4_EMU_PTX") else { return Ok(None) };
+    for entry in text.lines().filter_map(|l| l.split(".entry ").nth(1)) {
+        let name = entry.trim().trim_end_matches('(');
+        let path = std::path::Path::new(&folder).join(format!("{name}.ptx"));
+        if path.is_file() {
+            return std::fs::read_to_string(&path).map(Some).map_err(|e| format!("{}: {e}", path.display()));
+        }
+    }
+    Ok(None)
+}
+
 unsafe fn fat(image: *const u8, arch: &Arch) -> Result<String, String> {
     let u16_at = |p: *const u8| (p as *const u16).read_unaligned();
     let u32_at = |p: *const u8| (p as *const u32).read_unaligned();

@@ -18,6 +18,12 @@ unsafe fn load(call: &str, image: *const c_void, library: bool) -> Result<usize,
         complain(call, &e);
         ERROR_NO_BINARY_FOR_GPU
     })?;
+    let text = fatbin::replacement(&text)
+        .map_err(|e| {
+            complain(call, &e);
+            ERROR_INVALID_PTX
+        })?
+        .unwrap_or(text);
     let m = parse::parse(&text).map_err(|e| {
         complain(call, &e.to_string());
         ERROR_INVALID_PTX
