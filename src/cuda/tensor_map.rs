@@ -57,7 +57,10 @@ impl TensorMap {
                 sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
             )
         };
-        check(&format!("cuTensorMapEncodeTiled of {sizes:?}, strides {strides:?}"), result)?;
+        check(
+            &format!("cuTensorMapEncodeTiled of {sizes:?}, strides {strides:?}"),
+            result,
+        )?;
         Ok(map)
     }
 }

@@ -44,6 +44,13 @@ run sm_120 --only random --configs 300
 run sm_120 --only "random products" --products 40
 run sm_120 --only "fp4 products" --products 500
 run sm_120 --only traffic
+run sm_100 --only traffic
+# Few multiprocessors, so that a block that stays has many tiles.
+export NVFP4_EMU_SMS=4
+run sm_100 --only "fp4 products" --products 500
+export NVFP4_EMU_SMS=2
+run sm_103 --only "fp4 products" --products 100 --seed 2
+unset NVFP4_EMU_SMS
 # Kernels that have not been certified are tried; a chip that differs is found out, and the bytes stay right.
 run sm_90 --only certification
 run sm_100 --only certification
@@ -62,6 +69,7 @@ planted e2m1x2 sm_100 conversion --only random --configs 60
 planted e2m1x4.rs sm_103 conversion --only random --configs 60
 planted e4m3x2 sm_120 conversion --only random --configs 60
 planted block_scale sm_120 mma-scaled --only "random products" --products 10
+planted block_scale sm_100 tcgen05 --only "random products" --products 10
 # With a stand-in for cuBLASLt, whose FP4 products no card here has.
 mkdir -p "$work/lt"
 ${CC:-cc} -O2 -Wall -Wextra -Werror -shared -fPIC -o "$work/lt/libcublasLt.so.13" tests/gpu/stand_in_cublaslt.c -lm -ldl

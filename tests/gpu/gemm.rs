@@ -211,11 +211,9 @@ impl Operand {
 
 /// Does the device multiply FP4 itself, so that mode HARDWARE has to work?
 pub fn has_fp4_units(cuda: &Cuda) -> bool {
-    cuda.native_kernels()
-        .iter()
-        .any(|(name, state)| {
-            matches!(*name, "mma-scaled" | "tcgen05") && *state == NativeState::Agrees
-        })
+    cuda.native_kernels().iter().any(|(name, state)| {
+        matches!(*name, "mma-scaled" | "tcgen05") && *state == NativeState::Agrees
+    })
 }
 
 /// What a run compared.
@@ -292,6 +290,17 @@ fn is_nan(dtype: Dtype, b: &[u8]) -> bool {
 
 /// Runs the product on the CPU, then on the GPU by the default candidate and by each that takes it.
 pub fn run(t: &mut Bench, p: &Product, tally: &mut Tally) -> Result<(), String> {
+    let all: Vec<u32> = (0..=PROVIDERS).collect();
+    run_by(t, p, tally, &all)
+}
+
+/// The same by these candidates, 0 being the default one.
+pub fn run_by(
+    t: &mut Bench,
+    p: &Product,
+    tally: &mut Tally,
+    providers: &[u32],
+) -> Result<(), String> {
     let mut r = Random::new(p.key);
     t.arena.reset(p.poison);
     let a = Operand::new(&mut t.arena, &mut r, p, &p.a, p.m);
@@ -454,7 +463,7 @@ pub fn run(t: &mut Bench, p: &Product, tally: &mut Tally) -> Result<(), String> 
             gemm_fast::exact(&a.contract(&p.a), &b.contract(&p.b)).map_err(|e| e.to_string())?,
         ),
     };
-    for provider in 0..=PROVIDERS {
+    for &provider in providers {
         let room = (t.workspace.at(0), t.workspace.bytes);
         let plan = make(&mut t.arena, true, p.accumulate, provider, room.0, room.1)
             .map_err(|e| format!("the GPU's plan: {e}"))?;

@@ -73,7 +73,13 @@ pub fn run(cuda: &Cuda) -> Result<String, String> {
         }
     }
     if has_fp4_units(cuda) {
-        report.push(fp4_product(cuda, take)?);
+        let providers: &[(u32, usize)] = match cuda.name().contains("sm_12") {
+            true => &[(5, 128)],
+            false => &[(7, 128), (8, 256)],
+        };
+        for (provider, edge) in providers {
+            report.push(fp4_product(cuda, take, *provider, *edge)?);
+        }
     }
     Ok(format!(
         "bytes read a pass and written, against the floor: {}",
@@ -81,23 +87,23 @@ pub fn run(cuda: &Cuda) -> Result<String, String> {
     ))
 }
 
-/// Operand traffic of a product on FP4 units: each tile of D reads its rows of A and B once.
-fn fp4_product(cuda: &Cuda, take: Take) -> Result<String, String> {
-    let p = products::fp4(256, 384, 1024);
+/// Operand traffic of a product on FP4 units: each tile of D, `edge` x `edge`, reads its rows of A and B once.
+fn fp4_product(cuda: &Cuda, take: Take, provider: u32, edge: usize) -> Result<String, String> {
+    let p = products::fp4(512, 768, 1024);
     let mut t = Bench::new(cuda, 4 << 20, 4 << 20);
     let mut tally = Tally::default();
     let mut v = [0u64; 5];
     // SAFETY: room for the five counts.
     unsafe { take(v.as_mut_ptr()) };
-    gemm::run(&mut t, &p, &mut tally)?;
+    gemm::run_by(&mut t, &p, &mut tally, &[provider])?;
     // SAFETY: as above.
     unsafe { take(v.as_mut_ptr()) };
-    let tiles = (p.m.div_ceil(128) * p.n.div_ceil(128)) as f64;
-    let operands = tally.hardware as f64 * tiles * 256.0 * (p.k / 2 + p.k / 16) as f64;
+    let tiles = (p.m.div_ceil(edge) * p.n.div_ceil(edge)) as f64;
+    let operands = tally.hardware as f64 * tiles * (2 * edge) as f64 * (p.k / 2 + p.k / 16) as f64;
     let output = tally.hardware as f64 * (4 * p.m * p.n) as f64;
     let (read, written) = (v[1] as f64 / operands, v[2] as f64 / output);
     if !(1.0..=1.05).contains(&read) || written != 1.0 {
-        return Err(format!("a product in {} launches: {} bytes read, {operands} are its tiles' operands; {} written", v[0], v[1], v[2]));
+        return Err(format!("a product by provider {provider} in {} launches: {} bytes read, {operands} are its tiles' operands; {} written", v[0], v[1], v[2]));
     }
-    Ok(format!("FP4 product {read:.4} {written:.4}"))
+    Ok(format!("FP4 product by {provider} {read:.4} {written:.4}"))
 }

@@ -49,9 +49,7 @@ fn accepts(cuda: &Cuda, plan: &GemmPlan) -> std::result::Result<usize, String> {
         return Err("not FAST or HARDWARE".into());
     }
     match (plan.a.format, plan.b.format) {
-        (Format::Nvfp4, Format::Nvfp4) | (Format::Mxfp4, Format::Mxfp4) => {
-            Ok(sides(plan)[1].end)
-        }
+        (Format::Nvfp4, Format::Nvfp4) | (Format::Mxfp4, Format::Mxfp4) => Ok(sides(plan)[1].end),
         (a, b) => Err(format!("{a:?} x {b:?} is not a pair of one FP4 format")),
     }
 }

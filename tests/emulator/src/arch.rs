@@ -62,10 +62,20 @@ pub fn current() -> Arch {
     *CHOSEN.get_or_init(|| {
         let name = std::env::var("NVFP4_EMU_ARCH").unwrap_or_else(|_| "sm_90".into());
         let plain = name.trim_end_matches(['a', 'f']);
-        Arch::by_name(plain).unwrap_or_else(|| {
+        let chip = Arch::by_name(plain).unwrap_or_else(|| {
             let known: Vec<_> = ARCHS.iter().map(|a| a.name).collect();
             eprintln!("emulator: NVFP4_EMU_ARCH={name} is not one of {}", known.join(", "));
             std::process::exit(97)
-        })
+        });
+        match std::env::var("NVFP4_EMU_SMS") {
+            Err(_) => chip,
+            Ok(text) => Arch {
+                sms: text.parse().ok().filter(|&n| n > 0).unwrap_or_else(|| {
+                    eprintln!("emulator: NVFP4_EMU_SMS={text} is not a number of multiprocessors");
+                    std::process::exit(97)
+                }),
+                ..chip
+            },
+        }
     })
 }

@@ -11,7 +11,7 @@ pub enum Plant {
     E2m1x4Rs,
     /// cvt.rn.e4m3x2: ties go away from zero.
     E4m3x2,
-    /// mma.sync with block scales: the scale bytes of a row of A are taken in descending order.
+    /// mma.sync and tcgen05.mma with block scales: the scale bytes of a row of A are taken in descending order.
     BlockScale,
 }
 

@@ -13,6 +13,7 @@ use super::arith::{block_scaled_dot_add, decode_elem, dot_add, scaled_dot_add, u
 use super::desc::{elements, Family, Major, MatrixDesc};
 use super::idesc::{InstrDesc, Kind};
 use super::SharedMemory;
+use crate::plant::{self, Plant};
 use crate::tmem::{split, TensorMemory};
 
 /// The fixed parts of the instruction.
@@ -237,7 +238,11 @@ fn read_scales(
 }
 
 fn read_sfa(args: &UmmaArgs, d: &InstrDesc, vec: usize, rows: usize, tmem: &TensorMemory) -> Result<Vec<Vec<u8>>, String> {
-    read_scales(args.sfa, d.sfa_id, vec, rows, &[0, 32, 64, 96], tmem, "scales of A")
+    let mut all = read_scales(args.sfa, d.sfa_id, vec, rows, &[0, 32, 64, 96], tmem, "scales of A")?;
+    if plant::is(Plant::BlockScale) {
+        all.iter_mut().for_each(|row| row.reverse());
+    }
+    Ok(all)
 }
 
 fn read_sfb(args: &UmmaArgs, d: &InstrDesc, vec: usize, group: u32, tmem: &TensorMemory) -> Result<Vec<Vec<u8>>, String> {
