@@ -2,8 +2,9 @@
 //! accumulator is that of mode HARDWARE, which keeps FAST's bound.
 //!
 //! The kernels read codes and swizzled scales where they are, by tensor copies. Those want 16-byte aligned addresses, row
-//! strides and batch strides, and K even; what is otherwise, and linear scales, is copied into the workspace first, each
-//! operand in one launch (kernels/gemm_pack_sm100a.cu).
+//! strides and batch strides, K even, and in the last 64 of K no block without a scale, for what stands there instead takes
+//! part. What is otherwise, and linear scales, is copied into the workspace first, each operand in one launch
+//! (kernels/gemm_pack_sm100a.cu).
 
 use std::ptr::null_mut;
 
@@ -89,6 +90,7 @@ impl Side {
         let scales_fit = q.scale_layout == ScaleLayout::Swizzled
             && (q.scales as usize).is_multiple_of(16)
             && q.cols > 0
+            && q.scale_cols().is_multiple_of(64 / q.format.block())
             && steps(strides[1]);
         let mut end = start;
         let mut take = |fits: bool, bytes: usize| {
