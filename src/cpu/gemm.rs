@@ -7,7 +7,9 @@ use super::panel::{Panel, HEIGHT};
 use super::weight::{self, Packed};
 use super::{decode, gemm_elements, Cpu, Tile};
 use crate::numerics::gemm::global_factor;
-use crate::numerics::{activation, e2m1, e4m3, e8m0, Accumulate, Dtype, Format, Nonfinite};
+use crate::numerics::{
+    activation, e2m1, e4m3, e8m0, Accumulate, Activation, Dtype, Format, Nonfinite,
+};
 use crate::plan::{GemmOutput, GemmPlan, Matrix, Quantized};
 use crate::{Error, Result};
 use std::sync::Mutex;
@@ -354,29 +356,42 @@ fn finish(product: &Product, tile: &Tile, scratch: &mut GemmScratch) {
         if let (true, Some(view)) = (beta != 0.0, &product.c) {
             decode::load_matrix(view, row, tile.cols.start, &mut c[..cols]);
         }
-        for (j, d) in acc.iter_mut().enumerate() {
-            let col = tile.cols.start + j;
-            if !one_factor {
-                outer = global_factor(&a_scale, &scale_of(&product.b, col));
+        let at_row = |outer: f32| {
+            let factor = alpha * outer;
+            match plan.row_factors.is_null() {
+                true => factor,
+                // SAFETY: the caller vouches for M values; the plan checked alignment.
+                false => factor * unsafe { plan.row_factors.add(row).read() },
             }
-            let mut factor = alpha * outer;
-            // SAFETY: the caller vouches for M and N values; the plan checked alignment.
-            unsafe {
-                if !plan.row_factors.is_null() {
-                    factor *= plan.row_factors.add(row).read();
+        };
+        // One pass an operation: each is a plain loop that the compiler turns into vectors.
+        if one_factor && plan.col_factors.is_null() {
+            let factor = at_row(outer);
+            acc.iter_mut().for_each(|d| *d *= factor);
+        } else {
+            for (j, d) in acc.iter_mut().enumerate() {
+                let col = tile.cols.start + j;
+                if !one_factor {
+                    outer = global_factor(&a_scale, &scale_of(&product.b, col));
                 }
+                let mut factor = at_row(outer);
                 if !plan.col_factors.is_null() {
-                    factor *= plan.col_factors.add(col).read();
+                    // SAFETY: as above, N values.
+                    factor *= unsafe { plan.col_factors.add(col).read() };
                 }
+                *d *= factor;
             }
-            let mut v = factor * *d;
-            if beta != 0.0 && product.c.is_some() {
-                v += beta * c[j];
+        }
+        if beta != 0.0 && product.c.is_some() {
+            acc.iter_mut().zip(&c).for_each(|(d, c)| *d += beta * c);
+        }
+        if !plan.bias.is_null() {
+            acc.iter_mut().zip(&bias).for_each(|(d, b)| *d += b);
+        }
+        if plan.activation != Activation::None {
+            for d in acc.iter_mut() {
+                *d = activation::apply(plan.activation, *d);
             }
-            if !plan.bias.is_null() {
-                v += bias[j];
-            }
-            *d = activation::apply(plan.activation, v);
         }
         if let GemmOutput::Matrix(d) = &product.d {
             decode::store_matrix(d, row, tile.cols.start, acc);

@@ -9,6 +9,7 @@
 //! Three rows by two vectors: six integer sums and six float sums leave registers for two vectors of B and one of A,
 //! so that B is loaded once for three rows.
 
+use super::three_rows;
 use std::arch::x86_64::*;
 
 /// Bits of 1.5 * 2^23.
@@ -71,7 +72,7 @@ mod avxvnni {
 }
 
 macro_rules! kernels {
-    ($group:ident, $product:ident, $isa:ident, $features:literal) => {
+    ($group:ident, $product:ident, $isa:ident, $three:expr, $features:literal) => {
         /// acc += A B over `blocks` k-blocks of 16 (S = 1) or 32 (S = 2) elements. `acc` is row-major with `ld` f32
         /// between rows; its first `R` rows of 16 are read and written.
         ///
@@ -155,12 +156,38 @@ macro_rules! kernels {
                 match rows {
                     1 => $product::<S, 1>(a, b, acc, ld, blocks),
                     2 => $product::<S, 2>(a, b, acc, ld, blocks),
-                    _ => $product::<S, 3>(a, b, acc, ld, blocks),
+                    _ => $three(a, b, acc, ld, blocks),
                 }
             }
         }
     };
 }
 
-kernels!(group_avx2, product_avx2, avx2, "avx2,fma");
-kernels!(group_avxvnni, product_avxvnni, avxvnni, "avx2,fma,avxvnni");
+/// Three rows by AVX2.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn three_avx2<const S: usize>(
+    a: *const u8,
+    b: *const u8,
+    acc: *mut f32,
+    ld: usize,
+    blocks: usize,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match S {
+            _ if blocks == 0 => {}
+            1 => three_rows::block16(a, b, acc, ld, blocks),
+            _ => three_rows::block32(a, b, acc, ld, blocks),
+        }
+    }
+}
+
+kernels!(group_avx2, product_avx2, avx2, three_avx2::<S>, "avx2,fma");
+kernels!(
+    group_avxvnni,
+    product_avxvnni,
+    avxvnni,
+    product_avxvnni::<S, 3>,
+    "avx2,fma,avxvnni"
+);

@@ -10,6 +10,7 @@ mod pack;
 pub mod quantize;
 mod square;
 pub mod table;
+mod three_rows;
 pub mod vector;
 
 /// Whether this processor has all that the kernels here use.
