@@ -175,3 +175,52 @@ def test_bad_input_is_named(call, part):
     with pytest.raises((ValueError, TypeError, nvfp4.Error), match=".") as caught:
         call()
     assert part in str(caught.value)
+
+
+class TestGroups:
+    OFFSETS = [0, 30, 30, 77]
+
+    def operands(self):
+        g = torch.Generator().manual_seed(3)
+        return torch.randn(80, 64, generator=g), torch.randn(80, 48, generator=g), torch.randn(3, 48, 64, generator=g)
+
+    def test_equal_numpy(self):
+        x, dy, w = self.operands()
+        where, options = torch.tensor(self.OFFSETS), {"hadamard": 16}
+        row, col = fp4.grouped_quantize(x, where, axis="both", column=options)
+        want_row, want_col = nvfp4.grouped_quantize(x.numpy(), self.OFFSETS, axis="both", column=options)
+        y = fp4.grouped_gemm(row, [fp4.quantize(one) for one in w], out_dtype=torch.float32, accumulate="block", bias=dy[:3])
+        want = nvfp4.grouped_gemm(want_row, [nvfp4.quantize(one.numpy()) for one in w], out_dtype="float32", bias=dy[:3].numpy())
+        assert np.array_equal(y.numpy(), want) and np.abs(want).max() > 0 and not y[77:].any()
+        other = fp4.grouped_quantize(dy, where, options, axis="column")
+        dw = fp4.grouped_gemm(other, col, out_dtype=torch.float32, accumulate="block")
+        want = nvfp4.grouped_gemm(nvfp4.grouped_quantize(dy.numpy(), self.OFFSETS, options, axis="column"), want_col, out_dtype="float32")
+        assert np.array_equal(dw.numpy(), want) and dw.shape == (3, 48, 64) and not dw[1].any()
+
+    def test_opcheck(self):
+        x, dy, w = self.operands()
+        where = torch.tensor(self.OFFSETS)
+        torch.library.opcheck(torch.ops.nvfp4.grouped_quantize.default, (x, where, _texts(), _texts(hadamard=16)))
+        a = fp4.grouped_quantize(x, where)
+        b = _grouped.stacked([fp4.quantize(one).data for one in w])
+        args = (a.data, a.options, 80, 64, b, _texts(), 48, 64, False, where, False, torch.float32, "block")
+        torch.library.opcheck(torch.ops.nvfp4.grouped_gemm.default, args)
+
+    def test_bad_input_is_named(self):
+        x, dy, w = self.operands()
+        where = torch.tensor(self.OFFSETS)
+        a, column = fp4.grouped_quantize(x, where), fp4.grouped_quantize(x, where, axis="column")
+        weights = [fp4.quantize(one) for one in w]
+        for call, part in (
+            (lambda: fp4.grouped_gemm(a, weights[:2]), "2 of 1 kinds for 3"),
+            (lambda: fp4.grouped_gemm(column, weights), "rowwise"),
+            (lambda: fp4.grouped_gemm(a, column), "columnwise"),
+            (lambda: fp4.grouped_gemm(a, weights, bias=torch.zeros(2, 48)), "(2, 48)"),
+            (lambda: fp4.grouped_gemm(a, [fp4.quantize(dy[:48])] * 3), "(48, 48)"),
+            (lambda: fp4.grouped_quantize(x, where.int()), "int32"),
+            (lambda: fp4.grouped_quantize(x, torch.tensor([0, 90])), "90"),
+            (lambda: fp4.grouped_quantize(x, torch.tensor([5, 3])), "3"),
+        ):
+            with pytest.raises((ValueError, nvfp4.Error)) as caught:
+                call()
+            assert part in str(caught.value), caught.value

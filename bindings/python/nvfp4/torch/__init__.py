@@ -15,16 +15,18 @@ from ._autocast import autocast, fp4_autocast, is_available
 from ._random import keep_random_state_
 from .convert import all_of, convert_, mlp_only, skip_blocks, skip_head
 from .fsdp import prepare_fsdp, reduce_amax
-from .functional import Quantized, dequantize, fake_quantize, gemm, hadamard, linear, quantize
+from .functional import (
+    GroupedQuantized, Quantized, dequantize, fake_quantize, gemm, grouped_gemm, grouped_quantize, hadamard, linear, quantize,
+)  # fmt: skip
 from .grouped import GroupedLinear
 from .lora import FrozenLinear, LoRALinear, freeze_
 from .module import LayerNormLinear, LayerNormMLP, Linear
 from .tensor_parallel import ColumnParallelLinear, RowParallelLinear
 
 __all__ = [
-    "ColumnParallelLinear", "Custom", "DelayedScaling", "Format", "FrozenLinear", "GroupedLinear", "LayerNormLinear",
+    "ColumnParallelLinear", "Custom", "DelayedScaling", "Format", "FrozenLinear", "GroupedLinear", "GroupedQuantized", "LayerNormLinear",
     "LayerNormMLP", "Linear", "LoRALinear", "MXFP4BlockScaling", "NVFP4BlockScaling", "Quantized", "Recipe",
     "RowParallelLinear", "all_of", "autocast", "convert_", "dequantize", "fake_quantize", "fp4_autocast", "freeze_", "gemm",
-    "hadamard", "is_available", "keep_random_state_", "linear", "mlp_only", "prepare_fsdp", "quantize", "reduce_amax",
+    "grouped_gemm", "grouped_quantize", "hadamard", "is_available", "keep_random_state_", "linear", "mlp_only", "prepare_fsdp", "quantize", "reduce_amax",
     "skip_blocks", "skip_head",
 ]  # fmt: skip

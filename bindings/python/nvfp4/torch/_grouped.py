@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .. import _abi
+from .. import _abi, _names
 from .._errors import ArgumentError
 from . import _calls, _linear, _ops, _raw
 from ._linear import DIFFERENTIATE, eager
@@ -131,16 +131,78 @@ def grouped_gemm(a: Any, b: Any, offsets: Tensor, out: Tensor, *, ragged_k: bool
 
 def quantize_weights(weight: Tensor, r: Prepared, columnwise: bool, seed_offset: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Copies of weights [groups, out, in], each as `quantize_weight` makes it, at the same distance: uint8 [groups, bytes]."""
-    pairs = [_linear.quantize_weight(one, r, columnwise, seed_offset) for one in weight.unbind(0)]
-    row = _stacked([row for row, _ in pairs])
-    return row, None if pairs[0][1] is None else _stacked([col for _, col in pairs if col is not None])
+    apart = -(-weight.shape[1] // 128) * 128 if r.draws_weight else 0  # rows of their own, so that no two draw the same bits
+    pairs = [_linear.quantize_weight(one, r, columnwise, seed_offset, g * apart) for g, one in enumerate(weight.unbind(0))]
+    row = stacked([row for row, _ in pairs])
+    return row, None if pairs[0][1] is None else stacked([col for _, col in pairs if col is not None])
 
 
-def _stacked(copies: list[Tensor]) -> Tensor:
+def stacked(copies: list[Tensor]) -> Tensor:
+    """Copies of one kind as [groups, bytes]."""
     pad = -copies[0].numel() % 128  # so that each begins as well aligned as the first
     return torch.stack([torch.nn.functional.pad(copy, (0, pad)) for copy in copies])
 
 
+_ops.define(
+    "grouped_quantize(Tensor x, Tensor offsets, str? row, str? col, Tensor? seed_offset=None, int nonfinite=0) -> (Tensor, Tensor)"
+)
+
+
+def _quantize(
+    x: Tensor, offsets: Tensor, row: str | None, col: str | None, seed_offset: Tensor | None = None, nonfinite: int = 0
+) -> tuple[Tensor, Tensor]:
+    out = grouped_quantize(x, offsets, *_ops.copies(row, col), seed_offset, nonfinite)
+    return _ops.or_empty(x, out[0]), _ops.or_empty(x, out[1])
+
+
+def _quantize_fake(x: Tensor, offsets: Tensor, row: str | None, col: str | None, *_: Any) -> tuple[Tensor, Tensor]:
+    groups = offsets.shape[0] - 1
+    sizes = [
+        0 if copy is None else _Place(copy, x.shape[0], x.shape[1], transposed, groups).bytes
+        for copy, transposed in zip(_ops.copies(row, col), (False, True))
+    ]
+    return x.new_empty(sizes[0], dtype=torch.uint8), x.new_empty(sizes[1], dtype=torch.uint8)
+
+
+_ops.implement("grouped_quantize", _quantize, _quantize_fake)
+_ops.define(
+    "grouped_gemm(Tensor a, str a_options, SymInt a_rows, SymInt a_cols, Tensor b, str b_options, SymInt b_rows, SymInt b_cols, "
+    "bool b_transposed, Tensor offsets, bool ragged_k, ScalarType dtype, str accumulate, Tensor? bias=None) -> Tensor"
+)
+
+
+def _gemm(
+    a: Tensor, a_options: str, a_rows: int, a_cols: int, b: Tensor, b_options: str, b_rows: int, b_cols: int,
+    b_transposed: bool, offsets: Tensor, ragged_k: bool, dtype: torch.dtype, accumulate: str, bias: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    groups = offsets.shape[0] - 1
+    mode = _names.number(_names.ACCUMULATE, accumulate, "accumulate")
+    left, right = _raw.copy_of(a_options), _raw.copy_of(b_options)
+    first = _operand(a, left, a_rows, a_cols, ragged_k, groups)
+    if ragged_k:
+        out = a.new_empty((groups, a_cols, b_cols), dtype=dtype)
+        second = _operand(b, right, b_rows, b_cols, True, groups)
+        grouped_gemm(first, second, offsets, out, ragged_k=True, accumulate=mode, column_align=align(left))
+        return out
+    kind = _calls.operand(right, b_rows, b_cols, b_transposed)
+    out = a.new_zeros((a_rows, kind.place.rows), dtype=dtype)
+    if bias is not None:
+        bias = bias.contiguous()
+    second = kind.view(b[0, : kind.place.bytes])
+    grouped_gemm(first, second, offsets, out, ragged_k=False, accumulate=mode, b_stride=b.stride(0) if groups > 1 else b.shape[1], bias=bias)
+    return out
+
+
+def _gemm_fake(
+    a: Tensor, a_options: str, a_rows: Any, a_cols: Any, b: Tensor, b_options: str, b_rows: Any, b_cols: Any,
+    b_transposed: bool, offsets: Tensor, ragged_k: bool, dtype: torch.dtype, *_: Any,
+) -> Tensor:  # fmt: skip
+    if ragged_k:
+        return a.new_empty((offsets.shape[0] - 1, a_cols, b_cols), dtype=dtype)
+    return a.new_empty((a_rows, b_cols if b_transposed else b_rows), dtype=dtype)
+
+
+_ops.implement("grouped_gemm", _gemm, _gemm_fake)
 _ops.define(
     "grouped_linear(Tensor x, Tensor weight, Tensor w_row, Tensor? w_col, Tensor? bias, Tensor offsets, Tensor? seed_offset, "
     "ScalarType dtype, str recipe, int save) -> (Tensor, Tensor)"

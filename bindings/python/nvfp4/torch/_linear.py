@@ -212,11 +212,13 @@ def saved(r: Prepared, wants_x: bool, wants_w: bool) -> int:
     return save | (DIFFERENTIATE if wants_x or wants_w else 0)
 
 
-def quantize_weight(weight: Tensor, r: Prepared, columnwise: bool, seed_offset: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-    """Both copies of a weight [out, in], or the rowwise one alone."""
+def quantize_weight(
+    weight: Tensor, r: Prepared, columnwise: bool, seed_offset: Tensor | None = None, origin_row: int = 0
+) -> tuple[Tensor, Tensor | None]:
+    """Both copies of a weight [out, in], or the rowwise one alone; its first row draws the bits of row `origin_row`."""
     wanted = columnwise and r.backward == "quantized"
     seed = seed_offset[1] if seed_offset is not None and r.draws_weight else None
     if eager(weight):
-        return _calls.quantize(weight, r.w_row, r.w_col if wanted else None, seed, None, None, (0, 0), r.nonfinite)  # type: ignore[return-value]
-    row, col = _ops.quantize(weight, r.w_row.text, r.w_col.text if wanted else None, seed, None, None, 0, 0, r.nonfinite)
+        return _calls.quantize(weight, r.w_row, r.w_col if wanted else None, seed, None, None, (origin_row, 0), r.nonfinite)  # type: ignore[return-value]
+    row, col = _ops.quantize(weight, r.w_row.text, r.w_col.text if wanted else None, seed, None, None, origin_row, 0, r.nonfinite)
     return row, col if wanted else None

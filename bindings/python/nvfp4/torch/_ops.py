@@ -31,7 +31,7 @@ def implement(name: str, function: Any, fake: Any) -> None:
     torch.library.register_fake(f"nvfp4::{name}", fake, lib=library)
 
 
-def _copies(row: str | None, col: str | None) -> tuple[_raw.Copy | None, _raw.Copy | None]:
+def copies(row: str | None, col: str | None) -> tuple[_raw.Copy | None, _raw.Copy | None]:
     return (None if row is None else _raw.copy_of(row)), (None if col is None else _raw.copy_of(col))
 
 
@@ -51,7 +51,7 @@ def _quantize(
     x: Tensor, row: str | None, col: str | None, seed_offset: Tensor | None = None, row_amax: Tensor | None = None,
     col_amax: Tensor | None = None, origin_row: int = 0, origin_col: int = 0, nonfinite: int = 0,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    out = _calls.quantize(x, *_copies(row, col), seed_offset, row_amax, col_amax, (origin_row, origin_col), nonfinite)
+    out = _calls.quantize(x, *copies(row, col), seed_offset, row_amax, col_amax, (origin_row, origin_col), nonfinite)
     return or_empty(x, out[0]), or_empty(x, out[1])
 
 
@@ -60,7 +60,7 @@ def bytes_of(x: Tensor, copy: _raw.Copy | None, transposed: bool) -> Any:
 
 
 def _quantize_fake(x: Tensor, row: str | None, col: str | None, *_: Any) -> tuple[Tensor, Tensor]:
-    r, c = _copies(row, col)
+    r, c = copies(row, col)
     return x.new_empty(bytes_of(x, r, False), dtype=torch.uint8), x.new_empty(bytes_of(x, c, True), dtype=torch.uint8)
 
 
@@ -70,14 +70,14 @@ define("amax(Tensor x, str? row, str? col, int nonfinite=0) -> (Tensor, Tensor)"
 
 
 def _amax(x: Tensor, row: str | None, col: str | None, nonfinite: int = 0) -> tuple[Tensor, Tensor]:
-    out = _calls.amax(x, *_copies(row, col), nonfinite)
+    out = _calls.amax(x, *copies(row, col), nonfinite)
     return or_empty(x, out[0], torch.float32), or_empty(x, out[1], torch.float32)
 
 
 def _amax_fake(x: Tensor, row: str | None, col: str | None, *_: Any) -> tuple[Tensor, Tensor]:
     counts = [
         0 if copy is None else _raw.layout(copy, x.shape[0], x.shape[1], t).amax_count
-        for copy, t in zip(_copies(row, col), (False, True))
+        for copy, t in zip(copies(row, col), (False, True))
     ]
     return x.new_empty(counts[0], dtype=torch.float32), x.new_empty(counts[1], dtype=torch.float32)
 
@@ -256,7 +256,7 @@ define("note_amax_(Tensor x, str row, str col, Tensor(a!) seen) -> ()")
 
 def _note_amax(x: Tensor, row: str, col: str, seen: Tensor) -> None:
     """seen [2] = the amax of each copy."""
-    for place, found in zip(_pair(seen), _calls.amax(x, *_copies(row, col))):
+    for place, found in zip(_pair(seen), _calls.amax(x, *copies(row, col))):
         if found is not None and found.numel() and place is not None:
             place.copy_(found)
 

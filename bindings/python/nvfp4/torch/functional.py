@@ -7,7 +7,7 @@ tensor [2] (seed, offset) on the device of x, or, where it is None, from PyTorch
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ import torch
 from .. import _names
 from .._errors import ArgumentError
 from .._options import Options
-from . import _linear, _ops, _raw
+from . import _grouped, _linear, _ops, _raw
 from ._base import compute_dtype, seeds
 from .recipe import NVFP4BlockScaling, Recipe
 
@@ -81,6 +81,16 @@ def _seed(x: Tensor, seed_offset: Tensor | None, *copies: _raw.Copy | None) -> T
     return drawn
 
 
+def _chosen(options: AnyOptions, column: AnyOptions, axis: str) -> tuple[_raw.Copy | None, _raw.Copy | None]:
+    """The copies that are asked for."""
+    if axis not in ("row", "column", "both"):
+        raise ArgumentError(f"axis is {axis!r}; it is 'row', 'column' or 'both'")
+    base = Options.of(options)
+    row = _raw.copy_of(_raw.text_of(base)) if axis != "column" else None
+    col = _raw.copy_of(_raw.text_of(Options.of(column, base) if axis == "both" else base)) if axis != "row" else None
+    return row, col
+
+
 def quantize(
     x: Tensor, options: AnyOptions = None, *, axis: str = "row", column: AnyOptions = None, seed_offset: Tensor | None = None,
     amax: Tensor | tuple[Tensor, Tensor] | None = None, origin: tuple[int, int] = (0, 0), nonfinite: str = "propagate",
@@ -99,13 +109,9 @@ def quantize(
     Returns:
         A `Quantized`, or with axis="both" the pair (rowwise, columnwise).
     """
-    if axis not in ("row", "column", "both"):
-        raise ArgumentError(f"axis is {axis!r}; it is 'row', 'column' or 'both'")
     if x.dim() != 2:
         raise ArgumentError(f"x has shape {tuple(x.shape)}; a matrix is needed")
-    base = Options.of(options)
-    row = _raw.copy_of(_raw.text_of(base)) if axis != "column" else None
-    col = _raw.copy_of(_raw.text_of(Options.of(column, base) if axis == "both" else base)) if axis != "row" else None
+    row, col = _chosen(options, column, axis)
     given = amax if isinstance(amax, tuple) else (amax, None) if axis == "row" else (None, amax)
     number = _names.number(_names.NONFINITE, nonfinite, "nonfinite")
     texts = tuple(None if copy is None else copy.text for copy in (row, col))
@@ -178,6 +184,82 @@ def gemm(
         bias, alpha, activation,
     )  # fmt: skip
     return value
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class GroupedQuantized:
+    """One copy of groups of rows (docs/abi.md, "Groups"), made by `grouped_quantize`.
+
+    Attributes:
+        data, options, rows, cols, transposed: as in `Quantized`; rows counts the tokens of all groups.
+        offsets: int64 [groups + 1]; group g is the rows offsets[g] to offsets[g + 1] of the source.
+    """
+
+    data: Tensor
+    options: str
+    rows: int
+    cols: int
+    transposed: bool
+    offsets: Tensor
+
+
+def grouped_quantize(
+    x: Tensor, offsets: Tensor, options: AnyOptions = None, *, axis: str = "row", column: AnyOptions = None,
+    seed_offset: Tensor | None = None, nonfinite: str = "propagate",
+) -> Any:  # fmt: skip
+    """Quantize groups of rows of x [tokens, cols], each as `quantize` would alone, with an amax of its own.
+
+    Args:
+        offsets: int64 [groups + 1] on the device of x, ascending; never read on the host of a GPU.
+        The rest: as in `quantize`.
+
+    Returns:
+        A `GroupedQuantized`, or with axis="both" the pair (rowwise, columnwise). What belongs to no group is 0.
+    """
+    row, col = _chosen(options, column, axis)
+    texts = tuple(None if copy is None else copy.text for copy in (row, col))
+    number = _names.number(_names.NONFINITE, nonfinite, "nonfinite")
+    data = torch.ops.nvfp4.grouped_quantize.default(x.detach(), offsets, *texts, _seed(x, seed_offset, row, col), number)
+    made = [
+        None if text is None else GroupedQuantized(one, text, x.shape[0], x.shape[1], transposed, offsets)
+        for text, one, transposed in zip(texts, data, (False, True))
+    ]
+    return (made[0], made[1]) if axis == "both" else made[0] or made[1]
+
+
+def grouped_gemm(
+    a: GroupedQuantized, b: GroupedQuantized | Sequence[Quantized], *, out_dtype: torch.dtype = torch.bfloat16, bias: Tensor | None = None,
+    accumulate: str = "default",
+) -> Tensor:  # fmt: skip
+    """One product a group.
+
+    Args:
+        a: a rowwise copy of groups (ragged M: fprop, dgrad), or a columnwise one (ragged K: wgrad).
+        b: ragged M: a matrix a group, all of one kind, contracted along its second dimension. Ragged K: the other columnwise copy,
+            with the same offsets.
+        bias: ragged M: [groups, N].
+
+    Returns:
+        Ragged M: [tokens, N], 0 in rows of no group. Ragged K: [groups, a.cols, b.cols].
+    """
+    run = torch.ops.nvfp4.grouped_gemm.default
+    if isinstance(b, GroupedQuantized):
+        if not (a.transposed and b.transposed) or bias is not None or a.offsets.shape != b.offsets.shape or a.rows != b.rows:
+            raise ArgumentError(f"ragged K takes two columnwise copies of the same groups and no bias; these have {a.rows} and {b.rows} tokens")
+        ragged: Tensor = run(a.data, a.options, a.rows, a.cols, b.data, b.options, b.rows, b.cols, True, a.offsets, True, out_dtype, accumulate)
+        return ragged
+    groups = a.offsets.shape[0] - 1
+    kinds = {(q.options, q.rows, q.cols, q.transposed) for q in b}
+    if a.transposed or len(b) != groups or len(kinds) != 1:
+        raise ArgumentError(f"ragged M takes a rowwise copy of groups and a matrix of one kind for each; {len(b)} of {len(kinds)} kinds for {groups} groups")
+    q = b[0]
+    if q.shape[1] != a.cols:
+        raise ArgumentError(f"a is [{a.rows}, {a.cols}] and b[0] is {q.shape}; they are contracted along their second dimension, which differs")
+    if bias is not None and bias.shape != (groups, q.shape[0]):
+        raise ArgumentError(f"bias has shape {tuple(bias.shape)}; [{groups}, {q.shape[0]}] is needed")
+    data = _grouped.stacked([q.data for q in b])
+    y: Tensor = run(a.data, a.options, a.rows, a.cols, data, q.options, q.rows, q.cols, q.transposed, a.offsets, False, out_dtype, accumulate, bias)
+    return y
 
 
 def linear(
