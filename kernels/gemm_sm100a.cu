@@ -1,6 +1,6 @@
 // GEMM on the FP4 units of sm_100 and sm_103: tcgen05 with block scales, operands as they lie in memory.
 //
-// A CTA, or a pair of them, stays on its multiprocessor and walks over tiles of D: 128 x 128, or 256 x 256 a pair. One warp
+// A CTA, or a pair of them, stays on its multiprocessor and walks over tiles of D: 128 x 128 or 128 x 64, or 256 x 256 a pair. One warp
 // brings 256 k at a time into a ring of shared memory by tensor copies (codes with the 128-byte swizzle, scale tiles of 512
 // bytes as they are), one warp issues the MMAs, four store the tile before. Scales go on to tensor memory beside the
 // accumulators. The accumulator is the chain of K = 64 steps in ascending k that mode HARDWARE describes (docs/format.md,
@@ -13,7 +13,7 @@
 
 namespace nvfp4 {
 
-constexpr int kRows = 128;          // of an operand that a CTA brings
+constexpr int kRows = 128;          // of A that a CTA brings, and of a scale tile
 constexpr int kRowBytes = 128;      // of codes in a stage: 256 k
 constexpr int kTensorThreads = 192;  // copies, MMAs, four warps that store
 constexpr int kScaleTile = 512;
@@ -28,10 +28,11 @@ struct TensorArgs {
     int pad[8];
 };
 
-// G = 1: 128 x 128 tiles; 2: a pair's 256 x 256.
-template <int G_, bool Nv_>
+// Tiles of N columns, each CTA of the G bringing its part of B's rows. Tiles of 64 columns come two a scale tile.
+template <int G_, bool Nv_, int N_>
 struct Way {
-    static constexpr int G = G_, kM = 128 * G, kN = 128 * G, kStages = 5;
+    static constexpr int G = G_, kM = kRows * G, kN = N_, kColumnsEach = kN / G, kStages = 5;
+    static_assert(kColumnsEach == kRows || (G == 1 && kN == 64));
     static constexpr bool Nv = Nv_;
     static constexpr int kScaleTiles = Nv ? 4 : 2;              // of a stage, 128 rows
     static constexpr int kScaleColumns = 4 * kScaleTiles;       // the same in tensor memory
@@ -43,7 +44,7 @@ struct Way {
 template <class W>
 struct alignas(1024) TensorShared {
     uint8_t a[W::kStages][kRows * kRowBytes];
-    uint8_t b[W::kStages][kRows * kRowBytes];
+    uint8_t b[W::kStages][W::kColumnsEach * kRowBytes];
     uint8_t a_scales[W::kStages][W::kScaleTiles * kScaleTile];
     uint8_t b_scales[W::kStages][W::G][W::kScaleTiles * kScaleTile];  // of all columns of the tile
     WarpStage stage[4];
@@ -75,21 +76,21 @@ struct StageRing {
 
 template <class W>
 __device__ __forceinline__ void bring(const TensorArgs& args, TensorShared<W>& shared, long long first, long long by, long long tiles, int rank) {
-    constexpr uint32_t kBytes = 2 * kRows * kRowBytes + (1 + W::G) * W::kScaleTiles * kScaleTile;
+    constexpr uint32_t kBytes = (kRows + W::kColumnsEach) * kRowBytes + (1 + W::G) * W::kScaleTiles * kScaleTile;
     StageRing at;
     for (long long t = first; t < tiles; t += by) {
         const TilePlace p(args, t);
         const int a_item = args.a_items ? p.item : 0, b_item = args.b_items ? p.item : 0;
-        const int a_tile = p.row * W::G + rank, b_tile = p.col * W::G + rank;
+        const int a_tile = p.row * W::G + rank, b_row = p.col * W::kN + rank * W::kColumnsEach;
         for (int step = 0; step < args.steps; step += 4, at.advance(W::kStages)) {
             const uint32_t full = shared_address(&shared.full[at.index]);
             const int scales = step * W::kScaleTiles / 4;
             mbarrier_wait(shared_address(&shared.empty[at.index]), at.phase ^ 1);
             if (rank == 0) mbarrier_expect(full, W::G * kBytes);
             copy_box<W::G>(shared_address(shared.a[at.index]), &args.a, step * 32, a_tile * kRows, a_item, full);
-            copy_box<W::G>(shared_address(shared.b[at.index]), &args.b, step * 32, b_tile * kRows, b_item, full);
+            copy_box<W::G>(shared_address(shared.b[at.index]), &args.b, step * 32, b_row, b_item, full);
             copy_box<W::G, false>(shared_address(shared.a_scales[at.index]), &args.a_scales, 0, scales, a_tile, a_item, full);
-            copy_box<W::G, true>(shared_address(shared.b_scales[at.index][rank]), &args.b_scales, 0, scales, b_tile, b_item, full);
+            copy_box<W::G, true>(shared_address(shared.b_scales[at.index][rank]), &args.b_scales, 0, scales, b_row / kRows, b_item, full);
         }
     }
     // The last arrivals come from the leader: none of them may find this CTA gone.
@@ -105,6 +106,8 @@ __device__ __forceinline__ void multiply(const TensorArgs& args, TensorShared<W>
     int n = 0;
     for (long long t = first; t < tiles; t += by, ++n) {
         const uint32_t acc = memory + (n & 1) * W::kSecond;
+        // 32 columns of D have a column of scales.
+        const uint32_t b_at = b_scales + (W::kN < kRows ? TilePlace(args, t).col * W::kN % kRows / 32 : 0);
         if (n >= kBehind) {
             const int other = n - kBehind;
             mbarrier_wait(shared_address(&shared.drained[other & 1]), other >> 1 & 1);
@@ -127,7 +130,7 @@ __device__ __forceinline__ void multiply(const TensorArgs& args, TensorShared<W>
                 if (step + i >= args.steps) break;
                 const int tile = W::Nv ? i : i / 2;
                 tensor_mma<W::G, W::Nv>(acc, a + 2 * i, b + 2 * i, instruction_descriptor<W::Nv>(W::kM, W::kN, i & 1), a_scales + 4 * tile,
-                                        b_scales + 4 * W::G * tile, step + i);
+                                        b_at + 4 * W::G * tile, step + i);
             }
             tensor_commit<W::G>(shared_address(&shared.empty[at.index]));
         }
@@ -219,22 +222,31 @@ __device__ __forceinline__ void tensor_product(const TensorArgs& args) {
 }
 
 extern "C" __global__ void __launch_bounds__(kTensorThreads, 1) gemm_sm100_nvfp4(const __grid_constant__ TensorArgs args) {
-    tensor_product<Way<1, true>>(args);
+    tensor_product<Way<1, true, 128>>(args);
 }
 extern "C" __global__ void __launch_bounds__(kTensorThreads, 1) gemm_sm100_mxfp4(const __grid_constant__ TensorArgs args) {
-    tensor_product<Way<1, false>>(args);
+    tensor_product<Way<1, false, 128>>(args);
+}
+extern "C" __global__ void __launch_bounds__(kTensorThreads, 1) gemm_sm100_narrow_nvfp4(const __grid_constant__ TensorArgs args) {
+    tensor_product<Way<1, true, 64>>(args);
+}
+extern "C" __global__ void __launch_bounds__(kTensorThreads, 1) gemm_sm100_narrow_mxfp4(const __grid_constant__ TensorArgs args) {
+    tensor_product<Way<1, false, 64>>(args);
 }
 extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kTensorThreads, 1)
     gemm_sm100_pair_nvfp4(const __grid_constant__ TensorArgs args) {
-    tensor_product<Way<2, true>>(args);
+    tensor_product<Way<2, true, 256>>(args);
 }
 extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kTensorThreads, 1)
     gemm_sm100_pair_mxfp4(const __grid_constant__ TensorArgs args) {
-    tensor_product<Way<2, false>>(args);
+    tensor_product<Way<2, false, 256>>(args);
 }
 
 static_assert(sizeof(TensorArgs) == 896, "src/cuda/gemm/params.rs");
-static_assert(sizeof(TensorShared<Way<1, true>>) == 201728 && sizeof(TensorShared<Way<1, false>>) == 191488, "src/cuda/gemm/kernels.rs");
-static_assert(sizeof(TensorShared<Way<2, true>>) == 211968 && sizeof(TensorShared<Way<2, false>>) == 196608, "src/cuda/gemm/kernels.rs");
+template <class W>
+constexpr bool takes(size_t bytes) { return sizeof(TensorShared<W>) == bytes; }
+static_assert(takes<Way<1, true, 128>>(201728) && takes<Way<1, false, 128>>(191488), "src/cuda/gemm/kernels.rs");
+static_assert(takes<Way<1, true, 64>>(160768) && takes<Way<1, false, 64>>(150528), "src/cuda/gemm/kernels.rs");
+static_assert(takes<Way<2, true, 256>>(211968) && takes<Way<2, false, 256>>(196608), "src/cuda/gemm/kernels.rs");
 
 }  // namespace nvfp4

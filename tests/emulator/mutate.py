@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Mutation check: plants one fault at a time in the test kernels and shows that the suite on
-the emulator catches each.
+"""Mutation check: plants one fault at a time in the test kernels and in the library's Blackwell kernels
+(mutate_library.py) and shows that the suite on the emulator catches each.
 
-    python3 tests/emulator/mutate.py [--only WORD] [--seeds N] [--table FILE]
+    python3 tests/emulator/mutate.py [--only WORD] [--seeds N] [--table FILE] [--library | --test-kernels]
 
 Every fault is one textual replacement that must match exactly once. The kernels are copied to a
 temporary folder, the fault goes into the copy, and the test binary of that chip runs on it
@@ -19,6 +19,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+import mutate_library
 
 HERE = Path(__file__).resolve().parent
 ONE, PAIR, CONVERT, WARP, HOPPER, COMMON = (
@@ -184,9 +186,25 @@ def main():
     parser.add_argument("--only", default="", help="only faults whose name contains this")
     parser.add_argument("--seeds", type=int, default=4, help="schedules to try for each fault")
     parser.add_argument("--table", help="write the table (Markdown) here")
+    parser.add_argument("--library", action="store_true", help="only the library's kernels")
+    parser.add_argument("--test-kernels", action="store_true", help="only those of kernels/")
     options = parser.parse_args()
+    rows = [] if options.library else test_kernels(options)
+    rows += [] if options.test_kernels else mutate_library.check(options)
+    survivors = sum(said == "SURVIVED" for _, _, said in rows)
+    if options.table:
+        short = lambda s: s.split(" (needed:")[0].replace("|", "\\|")[:150]
+        lines = ["| fault | kernel | named by |", "|---|---|---|"]
+        lines += [f"| {n} | {f} | {short(s)} |" for n, f, s in rows]
+        Path(options.table).write_text("\n".join(lines) + "\n")
+    print(f"{len(rows) - survivors} passed, {survivors} failed")
+    return 1 if survivors else 0
+
+
+def test_kernels(options):
+    """(fault, file, what named it) for the kernels of kernels/."""
     binaries = {b: build(b) for b, _ in set(RUN.values())}
-    rows, survivors = [], 0
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "kernels"
         shutil.copytree(HERE / "kernels", copy)
@@ -205,17 +223,10 @@ def main():
             binary, test = RUN[file]
             said = next((s for s in (run(binaries[binary], test, copy, k) for k in range(options.seeds)) if s), None)
             (copy / file).write_text(source)
-            survivors += said is None
             said = said or "SURVIVED"
             rows.append((name, file, said))
             print(f"{'caught  ' if said != 'SURVIVED' else 'SURVIVED'} {name}: {said}", flush=True)
-    if options.table:
-        short = lambda s: s.split(" (needed:")[0].replace("|", "\\|")[:150]
-        lines = ["| fault | kernel | named by |", "|---|---|---|"]
-        lines += [f"| {n} | {f} | {short(s)} |" for n, f, s in rows]
-        Path(options.table).write_text("\n".join(lines) + "\n")
-    print(f"{len(rows) - survivors} passed, {survivors} failed")
-    return 1 if survivors else 0
+    return rows
 
 
 if __name__ == "__main__":

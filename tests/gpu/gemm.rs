@@ -15,7 +15,7 @@ use super::device::{Memory, Stream};
 use super::side::{Arena, Region};
 
 /// How many candidates src/cuda/gemm has.
-pub const PROVIDERS: u32 = 8;
+pub const PROVIDERS: u32 = 9;
 
 /// What the operands hold.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -10,8 +10,8 @@ const FAST_SHARED: u32 = 231424;
 const BLOCK_SHARED: u32 = 207872;
 /// Of the sm_120 kernels (kernels/gemm_sm120.cu asserts it).
 const SCALED_SHARED: u32 = 73728;
-/// Of the sm_100 kernels (kernels/gemm_sm100a.cu asserts it): NVFP4 and MXFP4, by one CTA and by pairs.
-const TENSOR_SHARED: [[u32; 2]; 2] = [[201728, 191488], [211968, 196608]];
+/// Of the sm_100 kernels (kernels/gemm_sm100a.cu asserts it): NVFP4 and MXFP4, for each of `Tensor::ways`.
+const TENSOR_SHARED: [[u32; 2]; 3] = [[201728, 191488], [160768, 150528], [211968, 196608]];
 /// Of the decode kernels (kernels/gemm_decode.cu asserts it): 8 and 16 rows of A.
 const DECODE_SHARED: [u32; 2] = [36864, 73728];
 
@@ -65,10 +65,8 @@ pub struct Scaled {
 /// tcgen05.
 pub struct Tensor {
     pub pack: Kernel,
-    pub nvfp4: Kernel,
-    pub mxfp4: Kernel,
-    pub pair_nvfp4: Kernel,
-    pub pair_mxfp4: Kernel,
+    /// By tile: 128 x 128, 128 x 64, 256 x 256 a pair; NVFP4 and MXFP4.
+    pub ways: [[Kernel; 2]; 3],
 }
 
 impl GemmKernels {
@@ -119,13 +117,16 @@ impl GemmKernels {
             } else if !has_image("gemm_sm100a") {
                 Err("this build has no kernels for sm_100a or sm_103a".into())
             } else {
-                let tensor = |name, shared| load(device, "gemm_sm100a", name, 192, shared);
+                let way = |i: usize, prefix: &str| {
+                    let load = |j: usize, format| {
+                        let name = format!("gemm_sm100_{prefix}{format}");
+                        load(device, "gemm_sm100a", &name, 192, TENSOR_SHARED[i][j])
+                    };
+                    Ok::<_, crate::Error>([load(0, "nvfp4")?, load(1, "mxfp4")?])
+                };
                 Ok(Tensor {
                     pack: load(device, "gemm_pack_sm100a", "gemm_pack_sm100", 256, 0)?,
-                    nvfp4: tensor("gemm_sm100_nvfp4", TENSOR_SHARED[0][0])?,
-                    mxfp4: tensor("gemm_sm100_mxfp4", TENSOR_SHARED[0][1])?,
-                    pair_nvfp4: tensor("gemm_sm100_pair_nvfp4", TENSOR_SHARED[1][0])?,
-                    pair_mxfp4: tensor("gemm_sm100_pair_mxfp4", TENSOR_SHARED[1][1])?,
+                    ways: [way(0, "")?, way(1, "narrow_")?, way(2, "pair_")?],
                 })
             },
             hopper: if device.arch != 90 {

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | decode | M up to 16: weights in NVFP4, activations in NVFP4 or BF16 |
 //! | cublaslt-fp4 | FAST, pairs of one FP4 format where cuBLASLt's heuristic has a kernel for them |
-//! | tcgen05-pair, tcgen05 | pairs of one FP4 format on sm_100 and sm_103, FAST and HARDWARE; large ones by pairs of CTAs |
+//! | tcgen05-pair, -narrow, tcgen05 | pairs of one FP4 format on sm_100 and sm_103, FAST and HARDWARE, by tiles of three sizes |
 //! | mma-scaled | pairs of one FP4 format on sm_120 and sm_121, FAST and HARDWARE |
 //! | cublaslt | FAST, large: both operands expanded to bf16 in the workspace, cuBLASLt if the machine has it |
 //! | wgmma | NVFP4 pairs on Hopper, FAST and BLOCK, a stripe of B in the workspace |
@@ -55,6 +55,7 @@ const CANDIDATES: &[Candidate] = &[
     decode::CANDIDATE,
     lt_fp4::CANDIDATE,
     tcgen05::PAIR,
+    tcgen05::NARROW,
     tcgen05::CANDIDATE,
     scaled::CANDIDATE,
     lt::CANDIDATE,
@@ -105,6 +106,7 @@ pub const NATIVE: &[Native] = &[
     native(&scaled::CANDIDATE, &[], |cuda| cuda.gemm.scaled.is_ok()),
     native(&tcgen05::CANDIDATE, &[], |cuda| cuda.gemm.tensor.is_ok()),
     native(&tcgen05::PAIR, &[], |cuda| cuda.gemm.tensor.is_ok()),
+    native(&tcgen05::NARROW, &[], |cuda| cuda.gemm.tensor.is_ok()),
     native(&lt_fp4::CANDIDATE, &[], |cuda| {
         cuda.device.arch >= 100 && cuda.gemm.lt.is_ok()
     }),

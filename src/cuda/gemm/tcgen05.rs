@@ -1,4 +1,4 @@
-//! Pairs of FP4 operands on the FP4 units of sm_100 and sm_103 (kernels/gemm_sm100a.cu), one CTA or a pair of them a tile. The
+//! Pairs of FP4 operands on the FP4 units of sm_100 and sm_103 (kernels/gemm_sm100a.cu), in tiles of three sizes. The
 //! accumulator is that of mode HARDWARE, which keeps FAST's bound.
 //!
 //! The kernels read codes and swizzled scales where they are, by tensor copies. Those want 16-byte aligned addresses, row
@@ -21,24 +21,75 @@ pub const CANDIDATE: Candidate = Candidate {
     provider: 7,
     name: "tcgen05",
     accepts: |cuda, plan, _| accepts(cuda, plan),
-    run: |cuda, plan, d, workspace, stream| run::<1>(cuda, plan, d, workspace, stream),
+    run: |cuda, plan, d, workspace, stream| run(cuda, &WIDE, plan, d, workspace, stream),
 };
 
-/// The same by pairs of CTAs, 256 x 256 a tile.
+/// The same by pairs of CTAs.
 pub const PAIR: Candidate = Candidate {
     provider: 8,
     name: "tcgen05-pair",
-    accepts: |cuda, plan, forced| {
-        let need = accepts(cuda, plan)?;
-        match forced || pair_is_faster(cuda, plan) {
-            true => Ok(need),
-            false => Err("its 256 x 256 tiles would leave multiprocessors idle".into()),
-        }
-    },
-    run: |cuda, plan, d, workspace, stream| run::<2>(cuda, plan, d, workspace, stream),
+    accepts: |cuda, plan, forced| accepts_if_best(cuda, plan, &PAIRED, forced),
+    run: |cuda, plan, d, workspace, stream| run(cuda, &PAIRED, plan, d, workspace, stream),
 };
 
-/// Rows of an operand that a CTA brings, and of a scale tile.
+/// The same by narrow tiles, for few rows or columns.
+pub const NARROW: Candidate = Candidate {
+    provider: 9,
+    name: "tcgen05-narrow",
+    accepts: |cuda, plan, forced| accepts_if_best(cuda, plan, &SLIM, forced),
+    run: |cuda, plan, d, workspace, stream| run(cuda, &SLIM, plan, d, workspace, stream),
+};
+
+/// How the kernels of one kind divide D.
+struct Way {
+    /// Of GemmKernels' `tensor.ways`.
+    index: usize,
+    /// CTAs that share a tile.
+    group: usize,
+    rows: usize,
+    columns: usize,
+    /// Time of a tile for each of its CTAs, about: its MMAs, and what it brings of A and B.
+    cost: f64,
+}
+
+const WIDE: Way = Way {
+    index: 0,
+    group: 1,
+    rows: 128,
+    columns: 128,
+    cost: 1.3,
+};
+const SLIM: Way = Way {
+    index: 1,
+    group: 1,
+    rows: 128,
+    columns: 64,
+    cost: 0.9,
+};
+const PAIRED: Way = Way {
+    index: 2,
+    group: 2,
+    rows: 256,
+    columns: 256,
+    cost: 2.0,
+};
+
+impl Way {
+    fn tiles(&self, plan: &GemmPlan) -> usize {
+        plan.m.div_ceil(self.rows) * plan.n.div_ceil(self.columns) * plan.batch
+    }
+
+    /// How many tiles are made at once.
+    fn groups(&self, cuda: &Cuda) -> usize {
+        (cuda.device.multiprocessors as usize / self.group).max(1)
+    }
+
+    fn time(&self, cuda: &Cuda, plan: &GemmPlan) -> f64 {
+        self.tiles(plan).div_ceil(self.groups(cuda)) as f64 * self.cost
+    }
+}
+
+/// Of a scale tile.
 const ROWS: usize = 128;
 /// Codes of a row in one copy, in bytes.
 const ROW_BYTES: u32 = 128;
@@ -55,15 +106,24 @@ fn accepts(cuda: &Cuda, plan: &GemmPlan) -> std::result::Result<usize, String> {
     }
 }
 
-/// Rounds of tiles, times what a tile takes: a pair's tile is twice the work for each of its CTAs, but two small ones bring
-/// their operands twice, which costs about a third.
-fn pair_is_faster(cuda: &Cuda, plan: &GemmPlan) -> bool {
-    let rounds = |group: usize| {
-        let edge = ROWS * group;
-        let tiles = plan.m.div_ceil(edge) * plan.n.div_ceil(edge) * plan.batch;
-        tiles.div_ceil((cuda.device.multiprocessors as usize / group).max(1))
-    };
-    2.0 * rounds(2) as f64 <= 1.3 * rounds(1) as f64
+fn accepts_if_best(
+    cuda: &Cuda,
+    plan: &GemmPlan,
+    way: &Way,
+    forced: bool,
+) -> std::result::Result<usize, String> {
+    let need = accepts(cuda, plan)?;
+    let time = way.time(cuda, plan);
+    let best = [&WIDE, &SLIM, &PAIRED]
+        .iter()
+        .all(|other| time <= other.time(cuda, plan));
+    match forced || best {
+        true => Ok(need),
+        false => Err(format!(
+            "tiles of {} x {} would take longer",
+            way.rows, way.columns
+        )),
+    }
 }
 
 /// What of an operand is read where.
@@ -137,6 +197,7 @@ fn maps(
     side: &Side,
     workspace: *mut u8,
     stream: Stream,
+    rows_each: usize,
 ) -> Result<[TensorMap; 2]> {
     let at = |offset: Option<usize>| offset.map(|at| workspace.wrapping_add(at));
     let (codes, scales) = (at(side.codes), at(side.scales));
@@ -168,7 +229,7 @@ fn maps(
         codes.map_or(q.codes, |p| p.cast_const()),
         [width, q.rows, side.items].map(|n| n as u64),
         &[row as u64, item as u64],
-        [ROW_BYTES, ROWS as u32, 1],
+        [ROW_BYTES, rows_each as u32, 1],
     )?;
     let all = down * across * SCALE_TILE;
     let item = match (scales, side.items) {
@@ -187,9 +248,9 @@ fn maps(
     Ok([code_map, scale_map])
 }
 
-/// By groups of G CTAs.
-fn run<const G: usize>(
+fn run(
     cuda: &Cuda,
+    way: &Way,
     plan: &GemmPlan,
     d: &Matrix,
     workspace: *mut u8,
@@ -199,12 +260,7 @@ fn run<const G: usize>(
         return Ok(()); // `accepts` has said no
     };
     let (a, b, s) = (&plan.a, &plan.b, &plan.strides);
-    let kernel = match (G, a.format) {
-        (1, Format::Nvfp4) => &k.nvfp4,
-        (1, _) => &k.mxfp4,
-        (_, Format::Nvfp4) => &k.pair_nvfp4,
-        _ => &k.pair_mxfp4,
-    };
+    let kernel = &k.ways[way.index][(a.format == Format::Mxfp4) as usize];
     let product = Portable {
         a: AnyOperand::new(a, [s.a_codes, s.a_scales, s.a_amax]),
         b: AnyOperand::new(b, [s.b_codes, s.b_scales, s.b_amax]),
@@ -214,14 +270,30 @@ fn run<const G: usize>(
         n: plan.n as i32,
         k: plan.k as i32,
         batch: plan.batch as i32,
-        m_tiles: plan.m.div_ceil(ROWS * G) as i32,
-        n_tiles: plan.n.div_ceil(ROWS * G) as i32,
+        m_tiles: plan.m.div_ceil(way.rows) as i32,
+        n_tiles: plan.n.div_ceil(way.columns) as i32,
         epilogue: Epilogue::new(plan, a, b, plan.c.as_ref(), d, 1.0),
     };
     let [a_side, b_side] = sides(plan);
-    let [a_codes, a_scales] = maps(cuda, a, &product.a, &a_side, workspace, stream)?;
-    let [b_codes, b_scales] = maps(cuda, b, &product.b, &b_side, workspace, stream)?;
-    let groups = (cuda.device.multiprocessors as usize / G).max(1);
+    let [a_codes, a_scales] = maps(
+        cuda,
+        a,
+        &product.a,
+        &a_side,
+        workspace,
+        stream,
+        way.rows / way.group,
+    )?;
+    let [b_codes, b_scales] = maps(
+        cuda,
+        b,
+        &product.b,
+        &b_side,
+        workspace,
+        stream,
+        way.columns / way.group,
+    )?;
+    let groups = way.groups(cuda);
     let p = Tensor {
         a: a_codes,
         b: b_codes,
@@ -235,6 +307,6 @@ fn run<const G: usize>(
         steps: plan.k.div_ceil(64).max(1) as i32,
         pad: [0; 8],
     };
-    let tiles = p.product.m_tiles as usize * p.product.n_tiles as usize * plan.batch;
-    kernel.launch(stream, G * tiles.min(groups), u32::MAX, &p)
+    let tiles = way.tiles(plan);
+    kernel.launch(stream, way.group * tiles.min(groups), u32::MAX, &p)
 }
