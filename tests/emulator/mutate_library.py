@@ -157,7 +157,10 @@ def check(options):
         copy, ptx, driver = folder / "kernels", folder / "ptx", folder / "driver"
         shutil.copytree(ROOT / "kernels", copy)
         ptx.mkdir(), driver.mkdir()
-        (driver / "libcuda.so.1").symlink_to(library)
+        # Copies, so that the tree may be worked in meanwhile.
+        shutil.copy(library, driver / "libcuda.so.1")
+        program = shutil.copy(program, folder / "gpu")
+        sources = {file: (copy / file).read_text() for file in COMPILED}
         for chip in ("100", "120"):
             said = products(program, driver, ptx, chip, options.seeds)
             if said:
@@ -165,7 +168,7 @@ def check(options):
         for name, file, old, new in FAULTS:
             if options.only not in name:
                 continue
-            source = (ROOT / "kernels" / file).read_text()
+            source = sources[file]
             if source.count(old) != 1:
                 sys.exit(f"'{name}': the text occurs {source.count(old)} times in {file}")
             (copy / file).write_text(source.replace(old, new))

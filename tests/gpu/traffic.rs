@@ -73,12 +73,13 @@ pub fn run(cuda: &Cuda) -> Result<String, String> {
         }
     }
     if has_fp4_units(cuda) {
-        let providers: &[(u32, usize)] = match cuda.name().contains("sm_12") {
-            true => &[(5, 128)],
-            false => &[(7, 128), (8, 256)],
+        // Candidate, rows and columns of its tiles.
+        let ways: &[(u32, usize, usize)] = match cuda.name().contains("sm_12") {
+            true => &[(5, 128, 128)],
+            false => &[(7, 128, 128), (8, 256, 256), (9, 128, 64)],
         };
-        for (provider, edge) in providers {
-            report.push(fp4_product(cuda, take, *provider, *edge)?);
+        for way in ways {
+            report.push(fp4_product(cuda, take, *way)?);
         }
     }
     Ok(format!(
@@ -87,8 +88,12 @@ pub fn run(cuda: &Cuda) -> Result<String, String> {
     ))
 }
 
-/// Operand traffic of a product on FP4 units: each tile of D, `edge` x `edge`, reads its rows of A and B once.
-fn fp4_product(cuda: &Cuda, take: Take, provider: u32, edge: usize) -> Result<String, String> {
+/// Operand traffic of a product on FP4 units: each tile of D reads its rows of A and B once.
+fn fp4_product(
+    cuda: &Cuda,
+    take: Take,
+    (provider, rows, columns): (u32, usize, usize),
+) -> Result<String, String> {
     let p = products::fp4(512, 768, 1024);
     let mut t = Bench::new(cuda, 4 << 20, 4 << 20);
     let mut tally = Tally::default();
@@ -98,8 +103,9 @@ fn fp4_product(cuda: &Cuda, take: Take, provider: u32, edge: usize) -> Result<St
     gemm::run_by(&mut t, &p, &mut tally, &[provider])?;
     // SAFETY: as above.
     unsafe { take(v.as_mut_ptr()) };
-    let tiles = (p.m.div_ceil(edge) * p.n.div_ceil(edge)) as f64;
-    let operands = tally.hardware as f64 * tiles * (2 * edge) as f64 * (p.k / 2 + p.k / 16) as f64;
+    let tiles = (p.m.div_ceil(rows) * p.n.div_ceil(columns)) as f64;
+    let operands =
+        tally.hardware as f64 * tiles * (rows + columns) as f64 * (p.k / 2 + p.k / 16) as f64;
     let output = tally.hardware as f64 * (4 * p.m * p.n) as f64;
     let (read, written) = (v[1] as f64 / operands, v[2] as f64 / output);
     if !(1.0..=1.05).contains(&read) || written != 1.0 {
