@@ -18,10 +18,10 @@ ifeq ($(CUDA)$(NVCC),1)
 export NVCC = $(shell ls -d $(CURDIR)/.venv-cuda/lib/python3*/site-packages/nvidia/cu13/bin/nvcc 2>/dev/null | head -n 1)
 endif
 
-.PHONY: help lib demo test test-long bench wheel install test-gpu clean
+.PHONY: help lib demo test test-long bench wheel install test-gpu bench-gpu clean
 help:
 	@sed -n '1,4s/^# //p' Makefile
-	@echo "targets: demo, test, test-long, bench, wheel, install PREFIX=, test-gpu, lib, clean; CUDA=1 adds the CUDA backend"
+	@echo "targets: demo, test, test-long, bench, wheel, install PREFIX=, test-gpu, bench-gpu, lib, clean; CUDA=1 adds the CUDA backend"
 
 $(VENV)/ready: tests/requirements.txt
 	@command -v $(CARGO) > /dev/null || { echo "cargo was not found: install Rust, or set CARGO="; exit 1; }
@@ -78,5 +78,15 @@ gpu-program: $(TOOLS)
 	$(NVCC) -std=c++17 -ptx -arch=compute_90a -o build/differential.ptx tests/emulator/kernels/differential_sm90.cu
 	cd tests/emulator && $(CARGO) run --release --locked --example differential -- --kernels $(CURDIR)/build/differential.ptx
 .PHONY: gpu-program
+# Rates of every operation there, beside the card's own copy rate and cuBLASLt, and of what others do of the same.
+bench-gpu:
+	@$(MAKE) --no-print-directory CUDA=1 gpu-rates
+gpu-rates: $(TOOLS)
+	@nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,clocks.max.mem,power.limit --format=csv,noheader || true
+	@git -C . log -1 --format='commit %h' 2> /dev/null || true
+	$(CARGO) bench --locked $(FEATURES) --bench gpu
+	@if $(PYTHON) -c 'import torch, triton' 2> /dev/null; then $(PYTHON) benches/gpu/peers.py; \
+	else echo "SKIPPED: $(PYTHON) has no torch and triton, so PyTorch and Triton were not measured beside"; fi
+.PHONY: gpu-rates
 clean:
 	rm -rf target build dist out .venv .venv-cuda tests/emulator/target

@@ -2,10 +2,11 @@
 // batches, MLP products through libnvfp4. Prints a table and writes a plot of the losses.
 //
 //   trainer [--text FILE] [--out DIR] [--minutes 3.4 | --steps N] [--recipes a,b] [--threads N] [--batch N]
-//           [--checkpoint-every N] [--stop-after N] [--resume]
+//           [--checkpoint-every N] [--stop-after N] [--resume] [--gpu [--block]]
 //
 // With --minutes the number of steps is chosen from the measured speed, the same for every recipe. An interrupted run
-// (--stop-after, or a killed process) goes on with --resume and gives the losses of an unbroken one.
+// (--stop-after, or a killed process) goes on with --resume and gives the losses of an unbroken one. --gpu runs the MLP
+// products on the first GPU, with --block in mode BLOCK, which gives the losses of the CPU to the last bit.
 #include "trainer/model.hpp"
 #include "trainer/plot.hpp"
 
@@ -30,7 +31,7 @@ struct Config {
     double minutes = 3.4;
     int steps = 0, batch = 8, threads = 0, checkpoint_every = 100, stop_after = 0;
     std::uint64_t seed = 1;
-    bool resume = false;
+    bool resume = false, gpu = false, block = false;
 };
 
 static Config parse(int argc, char** argv) {
@@ -38,6 +39,8 @@ static Config parse(int argc, char** argv) {
     for (int i = 1; i < argc; ++i) {
         const std::string flag = argv[i];
         if (flag == "--resume") { c.resume = true; continue; }
+        if (flag == "--gpu") { c.gpu = true; continue; }
+        if (flag == "--block") { c.block = true; continue; }
         if (i + 1 == argc) throw std::runtime_error(flag + " needs a value (or is unknown)");
         const std::string value = argv[++i];
         if (flag == "--text") c.text = value;
@@ -144,10 +147,10 @@ struct Result {
 
 static constexpr float kPeakRate = 2e-3f;
 
-static Result train(const Config& config, const Text& text, Pool& pool, nvfp4::Context& library,
+static Result train(const Config& config, const Text& text, Pool& pool, Place& place,
                     const std::string& recipe, int steps, Clock::time_point start, double share_done, double share) {
     const Shape shape;
-    Gpt model(shape, pool, library, recipe.c_str(), config.seed);
+    Gpt model(shape, pool, place, recipe.c_str(), config.seed);
     AdamW adam(model.weights.size());
     Result result;
     result.curve.name = recipe;
@@ -196,11 +199,11 @@ static Result train(const Config& config, const Text& text, Pool& pool, nvfp4::C
 }
 
 // Seconds a step of each recipe takes, from a few steps; these weights are thrown away.
-static std::vector<double> measure(const Config& config, const Text& text, Pool& pool, nvfp4::Context& library) {
+static std::vector<double> measure(const Config& config, const Text& text, Pool& pool, Place& place) {
     std::vector<double> times;
     for (const auto& recipe : config.recipes) {
         const Shape shape;
-        Gpt model(shape, pool, library, recipe.c_str(), config.seed);
+        Gpt model(shape, pool, place, recipe.c_str(), config.seed);
         AdamW adam(model.weights.size());
         double best = 1e9;
         for (int i = 0; i < 4; ++i) {
@@ -220,10 +223,11 @@ int main(int argc, char** argv) try {
     const Text text(config.text);
     const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
     Pool pool(config.threads ? unsigned(config.threads) : cores);
-    nvfp4::Context library = nvfp4::Context::cpu(pool.threads());
+    Place place{config.gpu ? nvfp4::Context::cuda() : nvfp4::Context::cpu(pool.threads()), nullptr, config.block};
+    if (config.gpu) place.gpu = std::make_unique<Gpu>(0);
     mkdir(config.out.c_str(), 0777);
     const auto start = Clock::now();
-    const std::vector<double> times = measure(config, text, pool, library);
+    const std::vector<double> times = measure(config, text, pool, place);
     double all = 0;
     for (double t : times) all += t;
     const int steps = config.steps ? config.steps : std::max(20, int(config.minutes * 60 * 0.93 / all));
@@ -233,7 +237,7 @@ int main(int argc, char** argv) try {
     std::vector<Result> results;
     double done = 0;
     for (std::size_t i = 0; i < config.recipes.size(); ++i) {
-        results.push_back(train(config, text, pool, library, config.recipes[i], steps, start, done / all, times[i] / all));
+        results.push_back(train(config, text, pool, place, config.recipes[i], steps, start, done / all, times[i] / all));
         done += times[i];
     }
     std::vector<Curve> curves;

@@ -35,7 +35,7 @@ struct Layout {
 
 class Gpt {
 public:
-    Gpt(const Shape& shape, Pool& pool, nvfp4::Context& library, const char* recipe, std::uint64_t seed)
+    Gpt(const Shape& shape, Pool& pool, Place& place, const char* recipe, std::uint64_t seed)
         : shape_(shape), layout_(shape), pool_(pool), weights(layout_.size), gradients(layout_.size) {
         std::mt19937_64 random(seed);
         auto fill = [&](std::size_t at, std::size_t n, float deviation) {
@@ -57,8 +57,9 @@ public:
             fill(b.out, d * d, in * residual);
             fill(b.up, shape.hidden * d, in);
             fill(b.down, d * shape.hidden, residual / std::sqrt(float(shape.hidden)));
-            mlp_.push_back({QuantizedLinear(library, recipe, shape.d, shape.hidden),
-                            QuantizedLinear(library, recipe, shape.hidden, shape.d)});
+            mlp_.emplace_back();
+            mlp_.back().push_back(QuantizedLinear(place, recipe, shape.d, shape.hidden));
+            mlp_.back().push_back(QuantizedLinear(place, recipe, shape.hidden, shape.d));
         }
         std::fill_n(&weights[layout_.final_norm], d, 1.0f);
         fill(layout_.head, shape.vocab * d, in);
