@@ -161,7 +161,7 @@ def state_of(module: Base) -> State:
     state = current.state
     if not torch.compiler.is_compiling():
         if torch._C._current_graph_task_id() == -1:
-            module.state = state
+            module.__dict__["state"] = state  # past Module.__setattr__, which takes as long as a launch
         elif state is OFF:
             state = module.state
     return state
