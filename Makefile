@@ -4,6 +4,8 @@
 
 PREFIX ?= /usr/local
 PYTHON ?= python3
+# Processor of `make wheel`: aarch64 needs the Rust target aarch64-unknown-linux-gnu.
+ARCH ?= $(shell uname -m)
 # 1: with the CUDA backend (its compiler comes from PyPI into .venv-cuda). 0: a library for CPUs only.
 CUDA ?= 0
 
@@ -21,7 +23,7 @@ endif
 .PHONY: help lib demo test test-long bench wheel install test-gpu bench-gpu clean
 help:
 	@sed -n '1,4s/^# //p' Makefile
-	@echo "targets: demo, test, test-long, bench, wheel, install PREFIX=, test-gpu, bench-gpu, lib, clean; CUDA=1 adds the CUDA backend"
+	@echo "targets: demo, test, test-long, bench, wheel ARCH=, install PREFIX=, test-gpu, bench-gpu, lib, clean; CUDA=1 adds the CUDA backend"
 
 $(VENV)/ready: tests/requirements.txt
 	@command -v $(CARGO) > /dev/null || { echo "cargo was not found: install Rust, or set CARGO="; exit 1; }
@@ -34,6 +36,12 @@ $(VENV)/ready: tests/requirements.txt
 .venv-cuda/ready: tests/requirements-cuda.txt
 	$(PYTHON) -m venv .venv-cuda
 	.venv-cuda/bin/python -m pip install -q --disable-pip-version-check -r tests/requirements-cuda.txt
+	touch $@
+
+# Zig as a linker knows glibc's symbols of every version, so that a wheel from any machine runs on old ones too.
+.venv-zig/ready: tests/requirements-wheel.txt
+	$(PYTHON) -m venv .venv-zig
+	.venv-zig/bin/python -m pip install -q --disable-pip-version-check -r tests/requirements-wheel.txt
 	touch $@
 
 lib: $(TOOLS)
@@ -61,8 +69,16 @@ test-long:
 	$(CARGO) test --release --locked --lib $(FEATURES) -- --ignored a_hundred_million
 bench: $(TOOLS)
 	$(CARGO) bench --locked $(FEATURES)
-wheel: lib
-	NVFP4_PREBUILT=$(CURDIR)/target/release/libnvfp4.so $(PY) -m build --wheel --no-isolation --outdir dist bindings/python
+# For glibc 2.28 and newer, without symbols and without paths of this machine.
+WHEEL_TARGET = $(ARCH)-unknown-linux-gnu
+REMAP = --remap-path-prefix=$(CURDIR)=/nvfp4 --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo --remap-path-prefix=$(shell rustc --print sysroot)=/rust
+wheel: $(TOOLS) .venv-zig/ready
+	@test -d "$$(rustc --print target-libdir --target $(WHEEL_TARGET))" || test -n "$(WHEEL_FLAGS)" || { echo "the Rust target $(WHEEL_TARGET) is not installed: rustup target add $(WHEEL_TARGET)"; exit 1; }
+	env -u CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER PATH="$(CURDIR)/.venv-zig/bin:$$PATH" CARGO_PROFILE_RELEASE_STRIP=symbols RUSTFLAGS="$(REMAP)" \
+		$(CARGO) zigbuild --release --lib --locked $(FEATURES) --target $(WHEEL_TARGET).2.28 --target-dir target/wheel $(WHEEL_FLAGS)
+	NVFP4_PREBUILT=$(CURDIR)/target/wheel/$(WHEEL_TARGET)/release/libnvfp4.so NVFP4_WHEEL_PLATFORM=manylinux_2_28_$(ARCH) \
+		$(PY) -m build --wheel --no-isolation --outdir dist bindings/python
+	$(PY) tests/manylinux.py dist/nvfp4-*-manylinux_2_28_$(ARCH).whl $(CURDIR) $(HOME)
 install: lib
 	$(CMAKE) -S cmake -B build/install -DNVFP4_PREBUILT=target/release
 	$(CMAKE) --install build/install --prefix $(PREFIX)
@@ -89,4 +105,4 @@ gpu-rates: $(TOOLS)
 	else echo "SKIPPED: $(PYTHON) has no torch and triton, so PyTorch and Triton were not measured beside"; fi
 .PHONY: gpu-rates
 clean:
-	rm -rf target build dist out .venv .venv-cuda tests/emulator/target
+	rm -rf target build dist out .venv .venv-cuda .venv-zig tests/emulator/target

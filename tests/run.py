@@ -101,6 +101,17 @@ def steps():
         ["sh", "-c", f"{PYTHON} -m pip install -q --disable-pip-version-check --no-deps --force-reinstall build/wheel/*.whl"],
     ], env=wheel_env)
     yield Step("python", [[PYTHON, "-m", "pytest", "-q", "-rs", "tests/python"]], env=wheel_env)
+    # Nothing of this needs an Arm machine, but the Rust target is not everywhere.
+    arm = "aarch64-unknown-linux-gnu"
+    qemu, linker = shutil.which("qemu-aarch64"), shutil.which("aarch64-linux-gnu-gcc")
+    missing = "" if have("sh", "-c", f'test -d "$(rustc --print target-libdir --target {arm})"') and qemu and linker else (
+        f"the NEON kernels were not tested and no wheel for aarch64 was made: that needs the Rust target {arm}, qemu-user and "
+        "gcc-aarch64-linux-gnu, on none of which this run depends")
+    yield Step("aarch64", [
+        ["cargo", "test", "--release", "--locked", "--lib", *FEATURES[:1], "--target", arm, "cpu::"],
+        ["make", "wheel", "ARCH=aarch64", "CUDA=0"],
+    ], missing, env={"CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER": linker or "",
+                     "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER": f"{qemu} -L /usr/aarch64-linux-gnu"})
     # PyTorch's packages, kept between runs in a folder of the user's cache; PEERS=0 leaves this 540 MB download out.
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "nvfp4-peers"
     peers = "" if os.environ.get("PEERS") != "0" else (

@@ -1,7 +1,8 @@
 //! `make bench`: every operation of the CPU backend as an absolute rate, as a share of what this machine can do (measured
 //! in the same run), and beside its peers (benches/peers.py, if its modules are there).
 //!
-//! Arguments: words to pick lines by name; `--json FILE`; `--quick`. NVFP4_CPU_ISA picks the instruction set.
+//! Arguments: words to pick lines by name; `--json FILE`; `--quick`; `--peers FILE`, what benches/peers.py printed before,
+//! for a run in pieces. NVFP4_CPU_ISA picks the instruction set.
 
 mod data;
 mod operations;
@@ -88,8 +89,11 @@ impl Bench {
     }
 }
 
-/// Rates of the peers: lines of "name threadsT: rate" from benches/peers.py.
-fn peers(quick: bool) -> Vec<(String, f64)> {
+/// Rates of the peers: lines of "name threadsT: rate" from benches/peers.py, or of the file that keeps what it printed.
+fn peers(quick: bool, file: Option<&str>) -> Vec<(String, f64)> {
+    if let Some(file) = file {
+        return rates(&std::fs::read_to_string(file).expect("the file of --peers can be read"));
+    }
     let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".into());
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/peers.py");
     let mut command = std::process::Command::new(&python);
@@ -113,8 +117,11 @@ fn peers(quick: bool) -> Vec<(String, f64)> {
     for line in String::from_utf8_lossy(&output.stderr).lines() {
         println!("peers: {line}");
     }
-    String::from_utf8_lossy(&output.stdout)
-        .lines()
+    rates(&String::from_utf8_lossy(&output.stdout))
+}
+
+fn rates(text: &str) -> Vec<(String, f64)> {
+    text.lines()
         .filter_map(|line| {
             let (name, rate) = line.rsplit_once(": ")?;
             Some((name.to_string(), rate.trim().parse().ok()?))
@@ -146,12 +153,13 @@ fn processor() -> String {
 
 fn main() {
     let mut picks = Vec::new();
-    let mut json = None;
+    let (mut json, mut file) = (None, None);
     let mut quick = false;
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--json" => json = arguments.next(),
+            "--peers" => file = arguments.next(),
             "--quick" => quick = true,
             // Cargo adds it.
             "--bench" => {}
@@ -178,7 +186,7 @@ fn main() {
         threads,
         quick,
         picks,
-        peers: peers(quick),
+        peers: peers(quick, file.as_deref()),
         lines: Vec::new(),
     };
     for (name, rate) in &bench.peers {

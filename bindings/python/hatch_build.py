@@ -1,11 +1,13 @@
 """Wheel build: cargo makes libnvfp4.so, the wheel carries it as a plain file beside the package.
 
-NVFP4_PREBUILT=/path/to/libnvfp4.so packs that file instead of calling cargo. The tag is py3-none-linux_x86_64: ctypes
-loads the library, so one wheel serves every Python 3.
+NVFP4_PREBUILT=/path/to/libnvfp4.so packs that file instead of calling cargo. The tag is py3-none and this machine's
+platform, or what NVFP4_WHEEL_PLATFORM says (`make wheel`: manylinux_2_28_*): ctypes loads the library, so one wheel serves
+every Python 3.
 """
 
 import os
 import pathlib
+import platform
 import subprocess
 from typing import Any
 
@@ -18,7 +20,8 @@ class NativeLibrary(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name == "sdist":
             raise RuntimeError("the library's source is not in this folder: build a wheel from a checkout (`python -m build --wheel`)")
-        build_data["tag"] = "py3-none-linux_x86_64"
+        tag = os.environ.get("NVFP4_WHEEL_PLATFORM") or f"linux_{platform.machine()}"
+        build_data["tag"] = f"py3-none-{tag}"
         build_data["pure_python"] = False
         if version == "editable":  # an editable install finds target/release itself
             return

@@ -83,17 +83,18 @@ fn amax_all(cpu: &Cpu, plans: &[QuantizePlan]) {
     }
 }
 
-/// The tiles of all calls, spread over the threads.
+/// The tiles of all calls, spread over the threads. Nothing is allocated: a tile looks for its call.
 fn for_tiles(cpu: &Cpu, plans: &[QuantizePlan], each: impl Fn(&QuantizePlan, &Tile) + Sync) {
-    let cuts: Vec<Tiles> = plans.iter().map(Tiles::new).collect();
-    // Number of tiles before each call's.
-    let mut first = vec![0];
-    for cut in &cuts {
-        first.push(first[first.len() - 1] + cut.count());
-    }
-    cpu.pool.run(first[plans.len()], |i| {
-        let call = first.partition_point(|f| *f <= i) - 1;
-        each(&plans[call], &cuts[call].get(i - first[call]));
+    let count = plans.iter().map(|p| Tiles::new(p).count()).sum();
+    cpu.pool.run(count, |i| {
+        let mut left = i;
+        for plan in plans {
+            let tiles = Tiles::new(plan);
+            if left < tiles.count() {
+                return each(plan, &tiles.get(left));
+            }
+            left -= tiles.count();
+        }
     });
 }
 

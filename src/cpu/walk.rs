@@ -20,9 +20,11 @@ pub unsafe trait Kernel {
     const B_BYTES: usize;
     /// Bytes of an unpacked panel of B: it should stay in a near cache while rows of A pass by.
     const PANEL: usize;
+    /// What panels of B are made from.
+    type Right;
 
     unsafe fn pack_a(m: &Operand, row: usize, first: usize, steps: usize, out: *mut u8);
-    unsafe fn pack_b(m: &Operand, col: usize, first: usize, steps: usize, out: *mut u8);
+    unsafe fn pack_b(m: &Self::Right, col: usize, first: usize, steps: usize, out: *mut u8);
     unsafe fn group(
         rows: usize,
         a: *const u8,
@@ -44,7 +46,7 @@ const KEPT: usize = 3 << 19;
 /// run the kernel.
 pub unsafe fn tile<K: Kernel>(
     a: &Operand,
-    b: &Operand,
+    b: &K::Right,
     rows: Range<usize>,
     cols: Range<usize>,
     scratch: &mut Packing,

@@ -1,6 +1,7 @@
 //! C's numbers and structs become the planner's values: unknown constants, stray bits and unused fields that are not
 //! zero are errors.
 
+use std::fmt::Display;
 use std::mem::size_of;
 
 use super::read::{nested, read};
@@ -11,7 +12,7 @@ use crate::numerics::{
     ScaleRule, Select, Signs,
 };
 use crate::plan::gemm::{BatchStrides, Scalar};
-use crate::plan::view::{aligned, dimension};
+use crate::plan::view::{aligned, dimension, Field};
 use crate::plan::{
     Buffers, Device, GemmRequest, HadamardRequest, Matrix, QuantizeRequest, Quantized, Seed,
 };
@@ -19,7 +20,7 @@ use crate::{Error, Result};
 
 macro_rules! constants {
     ($($function:ident -> $type:ident { $($constant:ident => $variant:ident),* $(,)? })*) => {$(
-        pub(crate) fn $function(field: &str, value: u32) -> Result<$type> {
+        pub(crate) fn $function(field: impl Display, value: u32) -> Result<$type> {
             match value {
                 $($constant => Ok($type::$variant),)*
                 _ => Err(Error::InvalidArgument(format!(
@@ -59,7 +60,7 @@ constants! {
 }
 
 /// A field that is reserved, or a switch.
-pub(crate) fn at_most(field: &str, value: u32, largest: u32) -> Result<u32> {
+pub(crate) fn at_most(field: impl Display, value: u32, largest: u32) -> Result<u32> {
     if value > largest {
         return Err(Error::InvalidArgument(format!(
             "{field} is {value}, want at most {largest}"
@@ -95,7 +96,7 @@ fn signs(name: &str, kind: u32, mask: &[u32; 4]) -> Result<Signs> {
 
 pub(crate) fn options(name: &str, o: &nvfp4_options) -> Result<Options> {
     let o = nested(o, name)?;
-    let field = |f: &str| format!("{name}.{f}");
+    let field = |f| Field(name, f);
     let known = NVFP4_KEEP_F32 | NVFP4_RANGE_16_17 | NVFP4_MX_HALF_SCALE;
     if o.flags & !known != 0 {
         return Err(Error::InvalidArgument(format!(
@@ -103,15 +104,15 @@ pub(crate) fn options(name: &str, o: &nvfp4_options) -> Result<Options> {
             o.flags
         )));
     }
-    at_most(&field("reserved"), o.reserved, 0)?;
+    at_most(field("reserved"), o.reserved, 0)?;
     Ok(Options {
-        format: format(&field("format"), o.format)?,
-        block: block(&field("block"), o.block)?,
-        chain: chain(&field("chain"), o.chain)?,
-        scale_rule: scale_rule(&field("scale_rule"), o.scale_rule)?,
-        rounding: rounding(&field("rounding"), o.rounding)?,
-        scale_layout: scale_layout(&field("scale_layout"), o.scale_layout)?,
-        select: select(&field("select"), o.select)?,
+        format: format(field("format"), o.format)?,
+        block: block(field("block"), o.block)?,
+        chain: chain(field("chain"), o.chain)?,
+        scale_rule: scale_rule(field("scale_rule"), o.scale_rule)?,
+        rounding: rounding(field("rounding"), o.rounding)?,
+        scale_layout: scale_layout(field("scale_layout"), o.scale_layout)?,
+        select: select(field("select"), o.select)?,
         hadamard: o.hadamard,
         signs: signs(name, o.signs, &o.sign_mask)?,
         keep_f32: o.flags & NVFP4_KEEP_F32 != 0,
@@ -156,8 +157,8 @@ pub(crate) fn options_to_c(o: &Options) -> nvfp4_options {
 pub(crate) unsafe fn matrix(name: &'static str, p: *const nvfp4_matrix) -> Result<Matrix> {
     // SAFETY: the caller's promise.
     let m = unsafe { read(p, name)? };
-    at_most(&format!("{name}.reserved"), m.reserved, 0)?;
-    let dtype = dtype(&format!("{name}.dtype"), m.dtype)?;
+    at_most(Field(name, "reserved"), m.reserved, 0)?;
+    let dtype = dtype(Field(name, "dtype"), m.dtype)?;
     Matrix::new(name, m.data.cast(), dtype, m.rows, m.cols, m.stride)
 }
 
@@ -199,7 +200,7 @@ pub(crate) unsafe fn buffers(
 
 /// Everything about a quantized operand but its memory.
 pub(crate) fn described(name: &'static str, q: &nvfp4_quantized) -> Result<Quantized> {
-    let field = |f: &str| format!("{name}.{f}");
+    let field = |f| Field(name, f);
     let n = q.hadamard as usize;
     if ![0, 16, 32, 64, 128].contains(&n) {
         return Err(Error::InvalidArgument(format!(
@@ -242,11 +243,11 @@ pub(crate) fn described(name: &'static str, q: &nvfp4_quantized) -> Result<Quant
         cols,
         code_stride: 0,
         scale_stride: 0,
-        format: format(&field("format"), q.format)?,
-        block: block(&field("block"), q.block)?,
-        chain: chain(&field("chain"), q.chain)?,
-        scale_rule: scale_rule(&field("scale_rule"), q.scale_rule)?,
-        scale_layout: scale_layout(&field("scale_layout"), q.scale_layout)?,
+        format: format(field("format"), q.format)?,
+        block: block(field("block"), q.block)?,
+        chain: chain(field("chain"), q.chain)?,
+        scale_rule: scale_rule(field("scale_rule"), q.scale_rule)?,
+        scale_layout: scale_layout(field("scale_layout"), q.scale_layout)?,
         range_16_17: q.flags & NVFP4_RANGE_16_17 != 0,
         hadamard: q.hadamard,
         sign_words: if n == 0 {
@@ -254,7 +255,7 @@ pub(crate) fn described(name: &'static str, q: &nvfp4_quantized) -> Result<Quant
         } else {
             hadamard::sign_words(Signs::Mask(q.sign_mask), n, 0, 0)
         },
-        transposed: at_most(&field("transposed"), q.transposed, 1)? == 1,
+        transposed: at_most(field("transposed"), q.transposed, 1)? == 1,
         domain_rows: domain_rows(name, q.domain_rows)?,
         c,
         source_cols,

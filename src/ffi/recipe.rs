@@ -6,6 +6,7 @@ use std::mem::{size_of, MaybeUninit};
 use super::read::{read, struct_size, write_back};
 use super::{boundary, convert};
 use crate::abi::*;
+use crate::plan::view::Field;
 use crate::recipe::{Recipe, Role};
 use crate::{Error, Result};
 
@@ -21,8 +22,8 @@ pub(super) unsafe fn recipe_from_c(p: *const nvfp4_recipe, name: &'static str) -
         weight_columnwise: options("weight_columnwise", &r.weight_columnwise)?,
         gradient_rowwise: options("gradient_rowwise", &r.gradient_rowwise)?,
         gradient_columnwise: options("gradient_columnwise", &r.gradient_columnwise)?,
-        accumulate: convert::accumulate(&format!("{name}.accumulate"), r.accumulate)?,
-        nonfinite: convert::nonfinite(&format!("{name}.nonfinite"), r.nonfinite)?,
+        accumulate: convert::accumulate(Field(name, "accumulate"), r.accumulate)?,
+        nonfinite: convert::nonfinite(Field(name, "nonfinite"), r.nonfinite)?,
     })
 }
 

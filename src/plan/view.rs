@@ -12,6 +12,16 @@ const LARGEST: i64 = 1 << 56;
 /// No process has more bytes than this (57-bit addresses, half of them the kernel's).
 const ADDRESS_SPACE: usize = 1 << 56;
 
+/// The name of a descriptor's field, put together only where an error needs it.
+#[derive(Clone, Copy)]
+pub struct Field<'a>(pub &'a str, pub &'a str);
+
+impl std::fmt::Display for Field<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
+
 /// A count that C gave as a signed number.
 pub fn dimension(name: &str, field: &str, value: i64) -> Result<usize> {
     if !(0..=LARGEST).contains(&value) {
@@ -49,7 +59,7 @@ fn present(p: *const u8, name: &'static str, bytes: usize, align: usize) -> Resu
 }
 
 /// Checks the alignment of a pointer to elements of `align` bytes.
-pub fn aligned(p: *const u8, name: &str, align: usize) -> Result<()> {
+pub fn aligned(p: *const u8, name: impl std::fmt::Display, align: usize) -> Result<()> {
     if !(p as usize).is_multiple_of(align) {
         return Err(Error::Alignment(format!(
             "{name} is at {p:p}, which is not a multiple of its element's {align} bytes"
@@ -211,7 +221,7 @@ unsafe impl Sync for Quantized {}
 impl Quantized {
     /// Fills in strides and pointers from `buffers` and checks that they hold what the other fields describe.
     pub fn bind(mut self, name: &'static str, buffers: &Buffers) -> Result<Quantized> {
-        let field = |suffix: &str| format!("{name}.{suffix}");
+        let field = |suffix| Field(name, suffix);
         let row_bytes = self.code_row_bytes();
         self.code_stride = match dimension(name, "code_stride", buffers.code_stride)? {
             0 => row_bytes,
@@ -240,7 +250,7 @@ impl Quantized {
             // Rounding up to tiles cannot overflow: span_bytes has just accepted a larger number of codes.
             ScaleLayout::Swizzled => scale_bytes(ScaleLayout::Swizzled, self.rows, scale_cols),
         };
-        let room = |what: &str, have: usize, need: usize, unit: &str| {
+        let room = |what: &'static str, have: usize, need: usize, unit: &str| {
             if have < need {
                 return Err(Error::BufferSize(format!(
                     "{} is {have}, {} {} [{}, {}] needs {need} {unit}",
@@ -272,7 +282,7 @@ impl Quantized {
             if buffers.amax.is_null() {
                 return Err(Error::NullPointer("amax"));
             }
-            aligned(buffers.amax.cast(), &field("amax"), 4)?;
+            aligned(buffers.amax.cast(), field("amax"), 4)?;
             room("amax_count", buffers.amax_count, self.domains(), "values")?;
         }
         self.codes = buffers.codes;

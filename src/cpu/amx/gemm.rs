@@ -15,6 +15,7 @@ unsafe impl Kernel for Int8 {
     const A_BYTES: usize = int8::a_bytes(2);
     const B_BYTES: usize = int8::b_bytes(2);
     const PANEL: usize = 36 << 10;
+    type Right = Operand;
 
     unsafe fn pack_a(m: &Operand, row: usize, first: usize, steps: usize, out: *mut u8) {
         // SAFETY: the caller's promise, here and below.
@@ -52,6 +53,7 @@ unsafe impl<const S: usize> Kernel for Bf16<S> {
     const A_BYTES: usize = bf16::STEP_BYTES;
     const B_BYTES: usize = bf16::STEP_BYTES;
     const PANEL: usize = 64 << 10;
+    type Right = Operand;
 
     unsafe fn pack_a(m: &Operand, row: usize, first: usize, steps: usize, out: *mut u8) {
         // SAFETY: the caller's promise, here and below.

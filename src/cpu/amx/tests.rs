@@ -73,7 +73,8 @@ impl<const S: usize> Model for Bf16<S> {
 }
 
 // SAFETY: T's packing, and a group that reads and writes what T's does.
-unsafe impl<T: Kernel + Model> Kernel for Plain<T> {
+unsafe impl<T: Kernel<Right = Operand> + Model> Kernel for Plain<T> {
+    type Right = Operand;
     const ROWS: usize = T::ROWS;
     const COLS: usize = T::COLS;
     const STEP: usize = T::STEP;
@@ -130,7 +131,7 @@ fn int8_products_equal_mode_block() {
 }
 
 /// The products of a random pair under mode FAST: the largest error as a share of the bound, and NaN where BLOCK has it.
-fn worst<T: Kernel + Model>(
+fn worst<T: Kernel<Right = Operand> + Model>(
     m: usize,
     n: usize,
     k: usize,

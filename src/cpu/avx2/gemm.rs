@@ -2,15 +2,45 @@
 
 use super::kernel::{self, a_bytes, b_bytes, COLS, ROWS};
 use super::pack;
+use super::weight::{self, Panels};
 use crate::cpu::operand::Operand;
 use crate::cpu::packing::Packing;
 use crate::cpu::walk::{self, Kernel};
+use std::marker::PhantomData;
 use std::ops::Range;
 
-struct Block<const S: usize, const VNNI: bool>;
+/// `R`: what B is.
+struct Block<R, const S: usize, const VNNI: bool>(PhantomData<R>);
+
+/// B as it lies, or packed.
+pub enum Right<'a> {
+    Rows(&'a Operand),
+    Packed(Panels),
+}
+
+/// Panels of B for the kernels.
+unsafe trait Unpack {
+    unsafe fn panel<const S: usize>(&self, col: usize, first: usize, steps: usize, out: *mut u8);
+}
+
+// SAFETY: `pack::panel_b`'s contract.
+unsafe impl Unpack for Operand {
+    unsafe fn panel<const S: usize>(&self, col: usize, first: usize, steps: usize, out: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { pack::panel_b::<S>(self, col, first, steps, out) }
+    }
+}
+
+// SAFETY: `weight::unpack`'s contract.
+unsafe impl Unpack for Panels {
+    unsafe fn panel<const S: usize>(&self, col: usize, first: usize, steps: usize, out: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { weight::unpack::<S>(self, col, first, steps, out) }
+    }
+}
 
 // SAFETY: these modules' contracts; callers promise what they need.
-unsafe impl<const S: usize, const VNNI: bool> Kernel for Block<S, VNNI> {
+unsafe impl<R: Unpack, const S: usize, const VNNI: bool> Kernel for Block<R, S, VNNI> {
     const ROWS: usize = ROWS;
     const COLS: usize = COLS;
     const STEP: usize = 16 * S;
@@ -18,14 +48,15 @@ unsafe impl<const S: usize, const VNNI: bool> Kernel for Block<S, VNNI> {
     const B_BYTES: usize = b_bytes(S);
     /// It stays in L1.
     const PANEL: usize = 24 << 10;
+    type Right = R;
 
     unsafe fn pack_a(m: &Operand, row: usize, first: usize, steps: usize, out: *mut u8) {
         // SAFETY: the caller's promise, here and below.
         unsafe { pack::group_a::<S>(m, row, first, steps, out) }
     }
-    unsafe fn pack_b(m: &Operand, col: usize, first: usize, steps: usize, out: *mut u8) {
+    unsafe fn pack_b(m: &R, col: usize, first: usize, steps: usize, out: *mut u8) {
         // SAFETY: as above.
-        unsafe { pack::panel_b::<S>(m, col, first, steps, out) }
+        unsafe { m.panel::<S>(col, first, steps, out) }
     }
     unsafe fn group(
         rows: usize,
@@ -52,7 +83,7 @@ unsafe impl<const S: usize, const VNNI: bool> Kernel for Block<S, VNNI> {
 /// As `walk::tile`.
 pub unsafe fn tile<const VNNI: bool>(
     a: &Operand,
-    b: &Operand,
+    b: Right,
     rows: Range<usize>,
     cols: Range<usize>,
     scratch: &mut Packing,
@@ -61,9 +92,19 @@ pub unsafe fn tile<const VNNI: bool>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        match a.block {
-            16 => walk::tile::<Block<1, VNNI>>(a, b, rows, cols, scratch, acc, ld),
-            _ => walk::tile::<Block<2, VNNI>>(a, b, rows, cols, scratch, acc, ld),
+        match (a.block, b) {
+            (16, Right::Rows(b)) => {
+                walk::tile::<Block<_, 1, VNNI>>(a, b, rows, cols, scratch, acc, ld)
+            }
+            (16, Right::Packed(b)) => {
+                walk::tile::<Block<_, 1, VNNI>>(a, &b, rows, cols, scratch, acc, ld)
+            }
+            (_, Right::Rows(b)) => {
+                walk::tile::<Block<_, 2, VNNI>>(a, b, rows, cols, scratch, acc, ld)
+            }
+            (_, Right::Packed(b)) => {
+                walk::tile::<Block<_, 2, VNNI>>(a, &b, rows, cols, scratch, acc, ld)
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ mod square;
 pub mod table;
 mod three_rows;
 pub mod vector;
+pub mod weight;
 
 /// Whether this processor has all that the kernels here use.
 pub fn available() -> bool {

@@ -11,7 +11,7 @@ const SIGNED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -1
 /// The sixteen table bytes in both halves, plus `offset`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn table(offset: i8) -> __m256i {
+pub fn table(offset: i8) -> __m256i {
     // SAFETY: sixteen bytes.
     let t = unsafe { _mm_loadu_si128(SIGNED.as_ptr().cast()) };
     _mm256_broadcastsi128_si256(_mm_add_epi8(t, _mm_set1_epi8(offset)))
@@ -21,7 +21,7 @@ fn table(offset: i8) -> __m256i {
 /// row and rows past the last are 0.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn codes32(m: &Operand, row: usize, first: usize) -> __m256i {
+pub unsafe fn codes32(m: &Operand, row: usize, first: usize) -> __m256i {
     let left = m.cols.saturating_sub(first);
     if row >= m.rows || left == 0 {
         return _mm256_setzero_si256();
@@ -154,8 +154,24 @@ pub fn transpose8(r: [__m256i; 8]) -> [__m256i; 8] {
     out
 }
 
+/// Writes the scales of eight columns of a panel's k-block, and their products with -1.5 * 2^23, 64 bytes further.
+///
+/// # Safety
+/// `p`, aligned to 32, must be writable for 96 bytes.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub unsafe fn store_scales<const S: usize>(bytes: [u8; 8], p: *mut u8) {
+    // Dot products count quarters.
+    let s = _mm256_mul_ps(scales8::<S>(bytes), _mm256_set1_ps(0.25));
+    // SAFETY: the caller's promise.
+    unsafe {
+        _mm256_store_ps(p.cast(), s);
+        _mm256_store_ps(p.add(64).cast(), _mm256_mul_ps(s, _mm256_set1_ps(-MAGIC)));
+    }
+}
+
 /// Scales of eight columns (rows of the stored matrix) for eight k-blocks, transposed.
-unsafe fn scale_bytes8(m: &Operand, row: usize, first: usize) -> [[u8; 8]; 8] {
+pub unsafe fn scale_bytes8(m: &Operand, row: usize, first: usize) -> [[u8; 8]; 8] {
     let mut out = [[0u8; 8]; 8];
     let mut raw = [0u8; 8];
     for c in 0..8.min(m.rows.saturating_sub(row)) {
@@ -164,6 +180,26 @@ unsafe fn scale_bytes8(m: &Operand, row: usize, first: usize) -> [[u8; 8]; 8] {
         for (k, byte) in raw.iter().enumerate() {
             out[k][c] = *byte;
         }
+    }
+    out
+}
+
+/// The eight codes of each 32-bit word, one a byte: the first four, the last four.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub fn each_code(words: __m256i) -> [__m256i; 2] {
+    // Each of two bytes of a word twice, low word half or high.
+    let order = |x: i64| {
+        let high = x + 0x0808_0808_0808_0808;
+        _mm256_setr_epi64x(x, high, x, high)
+    };
+    let mut out = [order(0x0505_0404_0101_0000), order(0x0707_0606_0303_0202)];
+    for v in out.iter_mut() {
+        // A byte twice, its low nibble in the first copy and its high one in the second.
+        let x = _mm256_shuffle_epi8(words, *v);
+        let low = _mm256_and_si256(x, _mm256_set1_epi16(0x000F));
+        let high = _mm256_and_si256(_mm256_srli_epi16::<4>(x), _mm256_set1_epi16(0x0F00));
+        *v = _mm256_or_si256(low, high);
     }
     out
 }
@@ -182,11 +218,6 @@ pub unsafe fn panel_b<const S: usize>(
 ) {
     let bytes = b_bytes(S);
     let table = table(12);
-    // Each of two bytes of a word twice, low word half or high.
-    let twice = [0x0505_0404_0101_0000_i64, 0x0707_0606_0303_0202].map(|x| {
-        let high = x + 0x0808_0808_0808_0808;
-        _mm256_setr_epi64x(x, high, x, high)
-    });
     // SAFETY: stores go to k-blocks below `blocks`.
     unsafe {
         for half in 0..2 {
@@ -200,13 +231,8 @@ pub unsafe fn panel_b<const S: usize>(
                 // Word w has elements 8w..8w + 8: k-block w / (2 S), vectors 2 (w mod 2S) and the next.
                 for w in 0..2 * S * (4 / S).min(blocks - k) {
                     let block = out.add((k + w / (2 * S)) * bytes);
-                    for (part, twice) in twice.iter().enumerate() {
-                        // A byte twice, its low nibble in the first copy and its high one in the second.
-                        let x = _mm256_shuffle_epi8(words[w], *twice);
-                        let low = _mm256_and_si256(x, _mm256_set1_epi16(0x000F));
-                        let high =
-                            _mm256_and_si256(_mm256_srli_epi16::<4>(x), _mm256_set1_epi16(0x0F00));
-                        let v = _mm256_shuffle_epi8(table, _mm256_or_si256(low, high));
+                    for (part, codes) in each_code(words[w]).iter().enumerate() {
+                        let v = _mm256_shuffle_epi8(table, *codes);
                         let q = 2 * (w % (2 * S)) + part;
                         _mm256_store_si256(block.add(64 * q + 32 * half).cast(), v);
                     }
@@ -215,11 +241,7 @@ pub unsafe fn panel_b<const S: usize>(
             for k in (0..blocks).step_by(8) {
                 let scale = scale_bytes8(m, row, first + k);
                 for (j, scale) in scale[..(blocks - k).min(8)].iter().enumerate() {
-                    // Dot products count quarters.
-                    let s = _mm256_mul_ps(scales8::<S>(*scale), _mm256_set1_ps(0.25));
-                    let p = out.add((k + j) * bytes + 256 * S + 32 * half);
-                    _mm256_store_ps(p.cast(), s);
-                    _mm256_store_ps(p.add(64).cast(), _mm256_mul_ps(s, _mm256_set1_ps(-MAGIC)));
+                    store_scales::<S>(*scale, out.add((k + j) * bytes + 256 * S + 32 * half));
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use super::lanes::{BF16, F16, F32};
 use super::square::SquareRows;
-use super::{available, bf16, dequantize, gemm, quantize, vector};
+use super::{available, bf16, dequantize, gemm, quantize, vector, weight};
 use crate::cpu::columns::{self, Columns, Output};
 use crate::cpu::dequantize::{dequantize_rows, Decode};
 use crate::cpu::factors::Factors;
@@ -11,7 +11,7 @@ use crate::cpu::operand::Operand;
 use crate::cpu::rows::{self, Rows};
 use crate::cpu::rule::{Draw, Rule, Transform};
 use crate::cpu::vector::by_type;
-use crate::cpu::{Kernels, Tile, SCALAR};
+use crate::cpu::{Kernels, Tile, WeightPacker, SCALAR};
 use crate::numerics::{Dtype, Format};
 use crate::plan::Quantized;
 
@@ -23,6 +23,11 @@ pub fn table() -> Option<Kernels> {
         quantize_tile: rows::quantize_tile::<Avx2>,
         dequantize_tile: dequantize_rows::<Avx2>,
         gemm_tile: gemm_tile::<false>,
+        weights: Some(WeightPacker {
+            layout: *b"avx2\0\0\0\0",
+            panel_bytes: weight::panel_bytes,
+            pack_panel: weight::pack_panel,
+        }),
         ..SCALAR
     })
 }
@@ -136,7 +141,14 @@ pub fn gemm_tile<const VNNI: bool>(product: &Product, tile: &Tile, scratch: &mut
             bf16::tile(&a, &b, rows, cols, &mut scratch.packing, acc, TILE_COLS);
         } else {
             let (a, b) = (Operand::of(a), Operand::of(b));
-            gemm::tile::<VNNI>(&a, &b, rows, cols, &mut scratch.packing, acc, TILE_COLS);
+            let b = match product.b_panels {
+                None => gemm::Right::Rows(&b),
+                Some(data) => gemm::Right::Packed(weight::Panels {
+                    data,
+                    blocks: b.scale_cols(),
+                }),
+            };
+            gemm::tile::<VNNI>(&a, b, rows, cols, &mut scratch.packing, acc, TILE_COLS);
         }
     }
 }

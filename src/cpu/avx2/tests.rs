@@ -4,7 +4,7 @@ use super::table::Avx2;
 use super::*;
 use crate::cpu::avxvnni;
 use crate::cpu::isa_tests::*;
-use crate::cpu::packing::Packing;
+use crate::cpu::packing::{Buffer, Packing};
 use crate::cpu::rows::{Rows, CHUNK};
 use crate::cpu::rule::{Draw, Rule};
 use crate::numerics::Dtype;
@@ -93,10 +93,23 @@ fn largest_magnitudes() {
 fn check_products<const VNNI: bool>() {
     for block in [16, 32] {
         let mut scratch = Packing::default();
-        crate::cpu::gemm_tests::check(block, &mut |a, b, _, rows, cols, acc, ld| {
+        let mut packed_b = Buffer::default();
+        crate::cpu::gemm_tests::check(block, &mut |a, b, packed, rows, cols, acc, ld| {
             scratch.forget();
             // SAFETY: the test's matrices are in memory, acc has room for the tile.
-            unsafe { gemm::tile::<VNNI>(a, b, rows, cols, &mut scratch, acc, ld) };
+            unsafe {
+                let mut right = gemm::Right::Rows(b);
+                if packed {
+                    let (panels, bytes) = (b.rows.div_ceil(32), weight::panel_bytes(b));
+                    let data = packed_b.reserve(panels * bytes + 1).add(1);
+                    for p in 0..panels {
+                        weight::pack_panel(b, p, data.add(p * bytes));
+                    }
+                    let blocks = b.scale_cols();
+                    right = gemm::Right::Packed(weight::Panels { data, blocks });
+                }
+                gemm::tile::<VNNI>(a, right, rows, cols, &mut scratch, acc, ld);
+            }
         });
         assert!(scratch.bytes() < 2 << 20, "{} bytes", scratch.bytes());
     }
@@ -144,7 +157,9 @@ fn largest_sums() {
             // SAFETY: the matrices are in memory, acc has room for the tile.
             unsafe {
                 let p = acc.as_mut_ptr();
-                gemm::tile::<false>(&a.operand(), &b.operand(), 0..4, 0..17, &mut scratch, p, 32);
+                let b = b.operand();
+                let b = gemm::Right::Rows(&b);
+                gemm::tile::<false>(&a.operand(), b, 0..4, 0..17, &mut scratch, p, 32);
             }
             for i in 0..4 {
                 assert!(

@@ -18,6 +18,7 @@ unsafe impl<const S: usize, const DOT: bool> Kernel for Block<S, DOT> {
     const B_BYTES: usize = b_bytes(S);
     /// It stays in L1.
     const PANEL: usize = 24 << 10;
+    type Right = Operand;
 
     unsafe fn pack_a(m: &Operand, row: usize, first: usize, steps: usize, out: *mut u8) {
         // SAFETY: the caller's promise, here and below.
