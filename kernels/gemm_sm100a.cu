@@ -8,6 +8,7 @@
 //
 // There are two accumulators, so that one is stored while the other is made. A pair's are 256 columns wide, and with the scales
 // 560 columns would be needed where there are 512: they share 48, which are stored first.
+#include "gemm_quantize.cuh"  // first: it says that no conversion instructions are used
 #include "blackwell.cuh"
 #include "gemm_portable.cuh"
 
@@ -25,7 +26,8 @@ struct TensorArgs {
     int a_items, b_items;  // 1: each product of the batch has its own operand; 0: all share it
     int band;              // rows of tiles that are walked together, for the sake of L2
     int steps;             // of 64 along K, at least 1
-    int pad[8];
+    Quantized quantized;  // codes not NULL: what becomes of D
+    int pad[6];
 };
 
 // Tiles of N columns, each CTA of the G bringing its part of B's rows. Tiles of 64 columns come two a scale tile.
@@ -169,8 +171,12 @@ __device__ __forceinline__ void store(const TensorArgs& args, TensorShared<W>& s
             }
             if (wanted) {
 #pragma unroll
-                for (int h = 0; h < 2; ++h)
-                    store_rows<kStageColumns>(e, shared.stage[quarter], v[h], row0 + 16 * h, col0 + c, args.product.m, args.product.n);
+                for (int h = 0; h < 2; ++h) {
+                    if (args.quantized.codes)
+                        store_quantized(e, args.quantized, shared.stage[quarter], v[h], row0 + 16 * h, col0 + c, args.product.m, args.product.n);
+                    else
+                        store_rows<kStageColumns>(e, shared.stage[quarter], v[h], row0 + 16 * h, col0 + c, args.product.m, args.product.n);
+                }
             }
         }
     }
@@ -242,7 +248,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(kTensorTh
     tensor_product<Way<2, false, 256>>(args);
 }
 
-static_assert(sizeof(TensorArgs) == 896, "src/cuda/gemm/params.rs");
+static_assert(sizeof(TensorArgs) == 1024, "src/cuda/gemm/params.rs");
 template <class W>
 constexpr bool takes(size_t bytes) { return sizeof(TensorShared<W>) == bytes; }
 static_assert(takes<Way<1, true, 128>>(201728) && takes<Way<1, false, 128>>(191488), "src/cuda/gemm/kernels.rs");

@@ -34,7 +34,6 @@ FAULTS = [
     ("loads not waited for", GEMM, "                tensor_wait_loads();\n", ""),
     ("drained accumulator not waited for", GEMM, "mbarrier_wait(shared_address(&shared.drained[other & 1]), other >> 1 & 1);", ""),
     ("drained accumulator: wrong phase", GEMM, "other >> 1 & 1)", "other & 1)"),
-    ("no fence after a drained accumulator", GEMM, "other >> 1 & 1);\n            tensor_fence_after();", "other >> 1 & 1);"),
     ("MMAs not waited for", GEMM, "mbarrier_wait(shared_address(&shared.ready[second]), n >> 1 & 1);", ""),
     ("MMAs: wrong phase", GEMM, "n >> 1 & 1);\n        tensor_fence_after", "n & 1);\n        tensor_fence_after"),
     ("no fence after the MMAs", GEMM, "n >> 1 & 1);\n        tensor_fence_after();", "n >> 1 & 1);"),

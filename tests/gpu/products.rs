@@ -280,6 +280,26 @@ pub fn random_fp4(r: &mut Random) -> Product {
             } else {
                 Accumulate::Hardware
             };
+            if r.one_in(4) {
+                let d_options = Options {
+                    chain: r.pick(&[Chain::Te, Chain::Div6, Chain::Single]),
+                    scale_layout: r.pick(&[ScaleLayout::Linear, ScaleLayout::Swizzled]),
+                    rounding: if r.one_in(4) {
+                        Rounding::Stochastic
+                    } else {
+                        Rounding::Nearest
+                    },
+                    range_16_17: r.one_in(4),
+                    ..Options::default()
+                };
+                return Product {
+                    accumulate: Accumulate::Hardware,
+                    batch: 1,
+                    dtype: Dtype::F32,
+                    d_options: Some(d_options),
+                    ..p
+                };
+            }
             return Product { accumulate, ..p };
         }
     }

@@ -11,7 +11,7 @@
 //! | wgmma | NVFP4 pairs on Hopper, FAST and BLOCK, a stripe of B in the workspace |
 //! | portable | everything |
 //!
-//! A quantized D is computed in f32 into the workspace and quantized from there.
+//! A quantized D is computed in f32 into the workspace and quantized from there, or by the epilogue of tcgen05.
 
 mod decode;
 pub mod grouped;
@@ -29,7 +29,7 @@ pub mod trial;
 use std::ptr::null_mut;
 
 use super::driver::Stream;
-use super::{quantize, Cuda};
+use super::{quantize, scales, Cuda};
 use crate::numerics::{Accumulate, Dtype, Nonfinite};
 use crate::plan::{GemmOutput, GemmPlan, Matrix, QuantizePlan, Quantized, Seed, Source};
 use crate::{log, Error, Result};
@@ -347,6 +347,12 @@ pub fn run(cuda: &Cuda, plan: &GemmPlan, stream: Stream) -> Result<()> {
             let Source::Matrix(d) = &q.x else {
                 return Err(Error::Internal("a quantized D comes from a matrix".into()));
             };
+            if tcgen05::quantizes(candidate.provider, copy) {
+                quantize::amax(cuda, &q, stream)?;
+                scales::clear_padding(cuda, &copy.out, stream)?;
+                let p = candidate.provider;
+                return tcgen05::run_quantized(cuda, p, plan, d, copy, rest, stream);
+            }
             (candidate.run)(cuda, plan, d, rest, stream)?;
             quantize::run(cuda, &q, stream)
         }

@@ -233,7 +233,8 @@ pub struct Tensor {
     pub b_items: i32,
     pub band: i32,
     pub steps: i32,
-    pub pad: [i32; 8],
+    pub quantized: crate::cuda::params::Quantized,
+    pub pad: [i32; 6],
 }
 
 /// kernels/gemm_pack_sm100a.cu.
@@ -331,7 +332,7 @@ const _: () = {
     assert!(size_of::<AnyOperand>() == 72);
     assert!(size_of::<Epilogue>() == 152);
     assert!(size_of::<Portable>() == 336);
-    assert!(size_of::<Tensor>() == 896);
+    assert!(size_of::<Tensor>() == 1024);
     assert!(size_of::<Pack>() == 104);
     assert!(size_of::<Grouped>() == 368);
     assert!(size_of::<Hopper>() == 232);

@@ -11,17 +11,18 @@ use std::ptr::null_mut;
 use super::params::{rows_are_aligned, AnyOperand, Epilogue, Pack, Portable, Tensor};
 use super::{numerics_of, Candidate, Mode, ALIGN};
 use crate::cuda::driver::Stream;
+use crate::cuda::params;
 use crate::cuda::tensor_map::{Element, TensorMap};
 use crate::cuda::Cuda;
-use crate::numerics::{Format, ScaleLayout};
-use crate::plan::{GemmPlan, Matrix, Quantized};
+use crate::numerics::{Block, Format, Rounding, ScaleLayout, Select};
+use crate::plan::{CopyPlan, GemmPlan, Matrix, Quantized};
 use crate::Result;
 
 pub const CANDIDATE: Candidate = Candidate {
     provider: 7,
     name: "tcgen05",
     accepts: |cuda, plan, _| accepts(cuda, plan),
-    run: |cuda, plan, d, workspace, stream| run(cuda, &WIDE, plan, d, workspace, stream),
+    run: |cuda, plan, d, workspace, stream| run(cuda, &WIDE, plan, d, None, workspace, stream),
 };
 
 /// The same by pairs of CTAs.
@@ -29,7 +30,7 @@ pub const PAIR: Candidate = Candidate {
     provider: 8,
     name: "tcgen05-pair",
     accepts: |cuda, plan, forced| accepts_if_best(cuda, plan, &PAIRED, forced),
-    run: |cuda, plan, d, workspace, stream| run(cuda, &PAIRED, plan, d, workspace, stream),
+    run: |cuda, plan, d, workspace, stream| run(cuda, &PAIRED, plan, d, None, workspace, stream),
 };
 
 /// The same by narrow tiles, for few rows or columns.
@@ -37,7 +38,7 @@ pub const NARROW: Candidate = Candidate {
     provider: 9,
     name: "tcgen05-narrow",
     accepts: |cuda, plan, forced| accepts_if_best(cuda, plan, &SLIM, forced),
-    run: |cuda, plan, d, workspace, stream| run(cuda, &SLIM, plan, d, workspace, stream),
+    run: |cuda, plan, d, workspace, stream| run(cuda, &SLIM, plan, d, None, workspace, stream),
 };
 
 /// How the kernels of one kind divide D.
@@ -124,6 +125,37 @@ fn accepts_if_best(
             way.rows, way.columns
         )),
     }
+}
+
+/// Can the epilogue of this candidate quantize D itself (kernels/gemm_quantize.cuh)?
+pub fn quantizes(provider: u32, copy: &CopyPlan) -> bool {
+    let o = &copy.options;
+    [&CANDIDATE, &PAIR, &NARROW]
+        .iter()
+        .any(|c| c.provider == provider)
+        && o.format == Format::Nvfp4
+        && o.block == Block::OneD
+        && o.rounding == Rounding::Nearest
+        && o.select == Select::Single
+        && o.hadamard == 0
+}
+
+/// As the candidate's `run`, D quantized; amax and the padding of its scales are there already.
+pub fn run_quantized(
+    cuda: &Cuda,
+    provider: u32,
+    plan: &GemmPlan,
+    d: &Matrix,
+    copy: &CopyPlan,
+    workspace: *mut u8,
+    stream: Stream,
+) -> Result<()> {
+    let way = match provider {
+        8 => &PAIRED,
+        9 => &SLIM,
+        _ => &WIDE,
+    };
+    run(cuda, way, plan, d, Some(copy), workspace, stream)
 }
 
 /// What of an operand is read where.
@@ -253,6 +285,7 @@ fn run(
     way: &Way,
     plan: &GemmPlan,
     d: &Matrix,
+    quantized: Option<&CopyPlan>,
     workspace: *mut u8,
     stream: Stream,
 ) -> Result<()> {
@@ -305,7 +338,8 @@ fn run(
         // The tiles in flight make about a square, which shares most.
         band: groups.isqrt() as i32,
         steps: plan.k.div_ceil(64).max(1) as i32,
-        pad: [0; 8],
+        quantized: quantized.map_or(params::Quantized::NONE, params::Quantized::of),
+        pad: [0; 6],
     };
     let tiles = way.tiles(plan);
     kernel.launch(stream, way.group * tiles.min(groups), u32::MAX, &p)
