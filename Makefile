@@ -64,9 +64,9 @@ demo: build/examples/trainer
 test:
 	@$(MAKE) --no-print-directory build/examples/trainer
 	@$(PY) tests/run.py
-# Checks that take minutes, one a line.
-test-long:
-	$(CARGO) test --release --locked --lib $(FEATURES) -- --ignored a_hundred_million
+# Checks that take hours, each a step with its name: `python3 tests/run.py --long --list`.
+test-long: $(VENV)/ready
+	@$(PY) tests/run.py --long
 bench: $(TOOLS)
 	$(CARGO) bench --locked $(FEATURES)
 # For glibc 2.28 and newer, without symbols and without paths of this machine.

@@ -5,6 +5,7 @@
     make test                       # all
     python3 tests/run.py --list     # the steps
     python3 tests/run.py rust c     # some of them
+    make test-long                  # checks that take hours: python3 tests/run.py --long
 
 Output of a step is in build/test/<step>.log, and on the screen when the step fails.
 """
@@ -125,6 +126,26 @@ def steps():
     yield Step("demo", [["sh", "tests/demo.sh", "build/examples/trainer", "build/demo"]])
 
 
+def long_steps():
+    """Checks for the night: every path over many inputs."""
+    yield Step("patterns", [["cargo", "test", "--release", "--locked", "--lib", *FEATURES, "--", "--ignored", "a_hundred_million"]])
+    nvcc = [["make", "-s", ".venv-cuda/ready"]] if not os.environ.get("NVCC") else []
+    # The first leaves the table of what caught which fault in the guide's folder.
+    mutate = [sys.executable, "tests/emulator/mutate.py"]
+    yield Step("mutation", [*nvcc, [*mutate, "--test-kernels", "--table", "tests/emulator/mutations.md"]])
+    yield Step("mutation-library", [*nvcc, [*mutate, "--library"]])
+    families = {
+        "quantize": ["--only", "random", "--configs", "10000"],
+        "products": ["--only", "random products", "--products", "10000"],
+        "grouped": ["--only", "grouped", "--groups", "10000"],
+        "fp4-products": ["--only", "fp4 products", "--products", "10000"],
+    }
+    for arch in ["sm_90", "sm_100", "sm_103", "sm_120"]:
+        for name, arguments in families.items():
+            if name != "fp4-products" or arch != "sm_90":
+                yield Step(f"{name}-{arch}", [["sh", "tests/gpu/emulated.sh", "build/emulated", arch, *arguments]])
+
+
 def run(step):
     """Runs one step: (passed, failed)."""
     if step.missing:
@@ -187,13 +208,14 @@ def gpu_currency():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("steps", nargs="*", help="names of the steps to run; none: all")
+    parser.add_argument("--long", action="store_true", help="the checks that take hours, instead")
     parser.add_argument("--list", action="store_true", help="name the steps")
     parser.add_argument("--kernels-hash", action="store_true", help="print the hash that tests/gpu/last_run.json is compared with")
     options = parser.parse_args()
     if options.kernels_hash:
         print(kernels_hash())
         return 0
-    todo = list(steps())
+    todo = list(long_steps() if options.long else steps())
     if options.list:
         print("\n".join(step.name for step in todo))
         return 0

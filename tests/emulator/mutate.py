@@ -149,12 +149,23 @@ FAULTS = [
 ]
 
 
+HEAD = """\
+# Mutation check of the emulator
+
+`python3 tests/emulator/mutate.py --table FILE` plants one fault at a time in the kernels of
+`kernels/` and runs their tests on the emulator with several schedules. Last run: {count} faults, {caught}
+caught. "Wrong result" means that the strict machine had nothing to object to, but a comparison
+bit for bit with the hardware model failed.
+
+"""
+
+
 def build(binary):
     """Path of a test binary."""
     out = subprocess.run(
         ["cargo", "test", "--manifest-path", str(HERE / "Cargo.toml"), "--test", binary, "--no-run"],
         text=True, stderr=subprocess.PIPE, check=True).stderr
-    return re.search(r"\((.*%s-[0-9a-f]+)\)" % binary, out).group(1)
+    return os.path.abspath(re.search(r"\((.*%s-[0-9a-f]+)\)" % binary, out).group(1))
 
 
 def run(path, test, kernels, seed):
@@ -194,7 +205,8 @@ def main():
     survivors = sum(said == "SURVIVED" for _, _, said in rows)
     if options.table:
         short = lambda s: s.split(" (needed:")[0].replace("|", "\\|")[:150]
-        lines = ["| fault | kernel | named by |", "|---|---|---|"]
+        lines = [] if options.library else HEAD.format(count=len(rows), caught=len(rows) - survivors).splitlines()
+        lines += ["| fault | kernel | named by |", "|---|---|---|"]
         lines += [f"| {n} | {f} | {short(s)} |" for n, f, s in rows]
         Path(options.table).write_text("\n".join(lines) + "\n")
     print(f"{len(rows) - survivors} passed, {survivors} failed")

@@ -1,6 +1,8 @@
 #!/bin/sh
 # The GPU tests on the emulated GPU (tests/emulator): every line of src/cuda and the kernels' PTX, without a GPU.
-# Small counts; `threads` (4 streams x 500 calls) and the whole grid are left to a card.   usage: emulated.sh <work directory>
+# Small counts; the whole of each part is left to a card and to `make test-long`.
+# usage: emulated.sh <work directory>                            all
+#        emulated.sh <work directory> <architecture> <arguments> one run of the test program
 set -eu
 work=$1
 if [ -z "${NVCC:-}" ]; then
@@ -15,19 +17,28 @@ export NVFP4_EMULATOR_PTX=1 NVFP4_CUDA_ARCHS=90a
 gpu=$(cargo test --locked --no-default-features --features cuda --test gpu --no-run --message-format short 2>&1 |
     sed -n 's/.*Executable tests\/gpu\/main.rs (\(.*\))/\1/p')
 [ -x "$gpu" ] || { echo "the GPU tests were not built"; exit 1; }
-passed=0 failed=0
+passed=0 failed=0 limit=600
 run() {  # architecture, arguments of the test program
     arch=$1
     shift
     echo "$arch $*"
-    if LD_LIBRARY_PATH=$work NVFP4_EMU_ARCH=$arch NVFP4_REQUIRE_GPU=1 timeout 600 "$gpu" "$@"; then
+    if LD_LIBRARY_PATH=$work NVFP4_EMU_ARCH=$arch NVFP4_REQUIRE_GPU=1 timeout "$limit" "$gpu" "$@"; then
         passed=$((passed + 1))
     else
         failed=$((failed + 1))
         echo "FAILED: $arch $*"
     fi
 }
+if [ $# -gt 1 ]; then
+    limit=20000
+    shift
+    run "$@"
+    echo "emulated: $passed passed, $failed failed"
+    exit "$failed"
+fi
 run sm_90 --only graph
+run sm_90 --only grid --grid 150
+run sm_90 --only threads --rounds 3
 run sm_90 --only linear
 run sm_90 --only traffic
 run sm_90 --only random --configs 1000
@@ -40,6 +51,9 @@ run sm_80 --only random --configs 300
 run sm_80 --only "random products" --products 60
 run sm_100 --only random --configs 300
 run sm_100 --only "random products" --products 40
+run sm_103 --only random --configs 150
+run sm_103 --only "random products" --products 20
+run sm_103 --only grouped --groups 10
 run sm_120 --only random --configs 300
 run sm_120 --only "random products" --products 40
 run sm_120 --only "fp4 products" --products 500

@@ -1,7 +1,8 @@
 //! Every operation on the GPU against the CPU backend, byte for byte. One program that any machine with a CUDA GPU runs
 //! (`make test-gpu`); nothing else is needed beside it.
 //!
-//! `gpu [--configs N] [--seed S] [--large] [--json PATH --hash H] [--only NAME]`
+//! `gpu [--configs N] [--products N] [--groups N] [--grid N] [--rounds N] [--seed S] [--large] [--json PATH --hash H]
+//! [--only NAME]`
 
 mod certification;
 mod check;
@@ -88,7 +89,14 @@ fn main() {
         certification::run(&cuda, argument("--differs").as_deref())
     });
     part("traffic", &mut |_| traffic::run(&cuda));
-    part("grid", &mut |t| many(&cuda, &grid::configs(), t));
+    part("grid", &mut |t| {
+        let all = grid::configs();
+        // Every so many, so that about as many as asked for are left.
+        let wanted: usize = argument("--grid").map_or(all.len(), |n| n.parse().expect("--grid N"));
+        let step = all.len().div_ceil(wanted.max(1));
+        let some: Vec<Config> = all.into_iter().step_by(step).collect();
+        many(&cuda, &some, t)
+    });
     part("random", &mut |t| {
         let configs: usize =
             argument("--configs").map_or(10_000, |n| n.parse().expect("--configs N"));
@@ -133,7 +141,10 @@ fn main() {
         grouped::run(&cuda, count, seed)
     });
     part("linear", &mut |_| linear::run());
-    part("threads", &mut |_| threads::two_by_two(&cuda));
+    part("threads", &mut |_| {
+        let rounds: usize = argument("--rounds").map_or(500, |n| n.parse().expect("--rounds N"));
+        threads::two_by_two(&cuda, rounds)
+    });
     if flag("--large") {
         part("large", &mut |_| large::run(&cuda));
     } else {

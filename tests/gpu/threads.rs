@@ -12,11 +12,9 @@ use super::config::{Config, Copy};
 use super::device::{self, ok, Stream};
 use super::side::{Arena, Both, Laid, Region};
 
-const ROUNDS: usize = 500;
-
 /// 512 x 2048, both copies with transform and stochastic rounding: four calls in flight at a time, each with its own
-/// data and buffers, `ROUNDS` times without waiting in between.
-pub fn two_by_two(cuda: &Cuda) -> Result<String, String> {
+/// data and buffers, `rounds` times without waiting in between.
+pub fn two_by_two(cuda: &Cuda, rounds: usize) -> Result<String, String> {
     let results: Vec<Result<(), String>> = std::thread::scope(|s| {
         let work = |thread: usize| {
             move || -> Result<(), String> {
@@ -53,7 +51,7 @@ pub fn two_by_two(cuda: &Cuda) -> Result<String, String> {
                         .map_err(|e| e.to_string())?;
                     calls.push((both, plan, arena));
                 }
-                for _ in 0..ROUNDS {
+                for _ in 0..rounds {
                     for (both, plan, _) in &calls {
                         both.cuda
                             .quantize(plan, both.stream.raw())
@@ -73,7 +71,7 @@ pub fn two_by_two(cuda: &Cuda) -> Result<String, String> {
             .collect()
     });
     results.into_iter().collect::<Result<Vec<()>, String>>()?;
-    Ok(format!("4 streams x {ROUNDS} calls equal the serial ones"))
+    Ok(format!("4 streams x {rounds} calls equal the serial ones"))
 }
 
 /// A call needs no current context and leaves the one that was there.
