@@ -1,6 +1,6 @@
 //! The block-scaled product of three rows by sixteen columns in assembly: six sums, six block sums, two vectors of B, one
 //! of A and one product fill the sixteen registers exactly. The compiler orders the same operations row by row instead,
-//! which moves twenty vectors a step through memory. 97 instructions a block of 16, which is 1,536 operations.
+//! which moves twenty vectors a step through memory. 100 instructions a block of 16, which is 1,536 operations.
 
 use super::kernel::{a_bytes, b_bytes, ROWS};
 use std::arch::asm;
@@ -60,10 +60,9 @@ macro_rules! step {
     };
 }
 
-/// A row's block sums become terms of its sums: integers from the row's starting value on, a float by its bits, times
-/// the column's scale (ymm12, ymm13) without the bits' 1.5 * 2^23, times the row's scale.
-macro_rules! finish {
-    ($r:literal, $t0:literal, $t1:literal, $s0:literal, $s1:literal) => {
+/// A row's block sums of 16 bits in 32 (ymm15: ones), from the row's starting value on: 1.5 * 2^23 by their bits, more.
+macro_rules! widen {
+    ($r:literal, $t0:literal, $t1:literal) => {
         concat!(
             "vpbroadcastd ymm14, [{a} + {inits} + 4 * ",
             $r,
@@ -72,12 +71,12 @@ macro_rules! finish {
             $t0,
             ", ",
             $t0,
-            ", [{ones}]\n",
+            ", ymm15\n",
             "vpmaddwd ",
             $t1,
             ", ",
             $t1,
-            ", [{ones}]\n",
+            ", ymm15\n",
             "vpaddd ",
             $t0,
             ", ",
@@ -88,15 +87,40 @@ macro_rules! finish {
             ", ",
             $t1,
             ", ymm14\n",
-            "vbroadcastss ymm14, [{a} + {inits} + 12 + 4 * ",
-            $r,
+        )
+    };
+}
+
+/// A column half of all rows, as floats, times the columns' scales without the bits' surplus.
+macro_rules! columns {
+    ($half:literal, $t0:literal, $t1:literal, $t2:literal) => {
+        concat!(
+            "vmovaps ymm12, [{b} + {scales} + 32 * ",
+            $half,
+            "]\n",
+            "vmovaps ymm13, [{b} + {scales} + 64 + 32 * ",
+            $half,
             "]\n",
             "vfmadd213ps ",
             $t0,
-            ", ymm12, [{b} + {scales} + 64]\n",
+            ", ymm12, ymm13\n",
             "vfmadd213ps ",
             $t1,
-            ", ymm13, [{b} + {scales} + 96]\n",
+            ", ymm12, ymm13\n",
+            "vfmadd213ps ",
+            $t2,
+            ", ymm12, ymm13\n",
+        )
+    };
+}
+
+/// A row's terms, times its scale, to its sums.
+macro_rules! sums {
+    ($r:literal, $t0:literal, $t1:literal, $s0:literal, $s1:literal) => {
+        concat!(
+            "vbroadcastss ymm14, [{a} + {inits} + 12 + 4 * ",
+            $r,
+            "]\n",
             "vfmadd231ps ",
             $s0,
             ", ",
@@ -132,11 +156,15 @@ macro_rules! product {
                     "2:",
                     $first,
                     $($next,)*
-                    "vmovaps ymm12, [{b} + {scales}]",
-                    "vmovaps ymm13, [{b} + {scales} + 32]",
-                    finish!("0", "ymm6", "ymm7", "ymm0", "ymm1"),
-                    finish!("1", "ymm8", "ymm9", "ymm2", "ymm3"),
-                    finish!("2", "ymm10", "ymm11", "ymm4", "ymm5"),
+                    "vmovdqa ymm15, [{ones}]",
+                    widen!("0", "ymm6", "ymm7"),
+                    widen!("1", "ymm8", "ymm9"),
+                    widen!("2", "ymm10", "ymm11"),
+                    columns!("0", "ymm6", "ymm8", "ymm10"),
+                    columns!("1", "ymm7", "ymm9", "ymm11"),
+                    sums!("0", "ymm6", "ymm7", "ymm0", "ymm1"),
+                    sums!("1", "ymm8", "ymm9", "ymm2", "ymm3"),
+                    sums!("2", "ymm10", "ymm11", "ymm4", "ymm5"),
                     "add {a}, {a_bytes}",
                     "add {b}, {b_bytes}",
                     "dec {n}",
