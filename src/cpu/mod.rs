@@ -51,6 +51,8 @@ mod gemm_tests;
 #[cfg(test)]
 mod isa_tests;
 #[cfg(test)]
+mod table_product_tests;
+#[cfg(test)]
 mod table_tests;
 #[cfg(test)]
 mod weight_tests;

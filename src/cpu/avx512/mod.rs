@@ -4,6 +4,7 @@ pub mod amax;
 pub mod columnwise;
 mod copy16;
 pub mod dequantize;
+mod encode;
 pub mod gemm;
 pub mod hadamard;
 pub mod lanes;

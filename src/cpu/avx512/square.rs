@@ -1,5 +1,6 @@
 //! Rowwise quantization of square tiles: rows that share scales are held together in f32.
 
+use super::encode::{encode_group, zero_bad};
 use super::lanes::*;
 use super::quantize::*;
 use crate::cpu::rows::Square;
