@@ -162,7 +162,10 @@ fn every_tables_weight_gives_right_values_or_a_clear_error_under_every_other() {
                             }
                             Err(_) => {
                                 assert_ne!(packer.name, user.name);
-                                mismatch(got, &[packer.name, user.name]);
+                                // AMX takes some of AVX-512's panels as they are, and the sentence names the panels.
+                                let shared = packer.name == "amx" && b_format != Format::Mxfp4;
+                                let panels = if shared { "avx512" } else { packer.name };
+                                mismatch(got, &[panels, user.name]);
                                 refused += 1;
                             }
                         }

@@ -86,9 +86,23 @@ pub fn add_odd(a: f64, b: f64) -> f64 {
     f64::from_bits(if toward_zero { s.to_bits() - 1 } else { s.to_bits() + 1 })
 }
 
+/// The same for one more rounding in a direction: down, a sum that is exactly 0 is -0, but for (+0) + (+0).
+pub fn add_toward(a: f64, b: f64, r: Rnd) -> f64 {
+    let s = add_odd(a, b);
+    if r == Rnd::M && s == 0.0 && !(a.is_sign_positive() && b.is_sign_positive()) {
+        return -0.0;
+    }
+    s
+}
+
 /// a * b + c, rounded to odd in f64. The product of two f32 (or narrower) is exact.
 pub fn fma_odd(a: f32, b: f32, c: f32) -> f64 {
     add_odd(a as f64 * b as f64, c as f64)
+}
+
+/// The same, see `add_toward`.
+pub fn fma_toward(a: f32, b: f32, c: f32, r: Rnd) -> f64 {
+    add_toward(a as f64 * b as f64, c as f64, r)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

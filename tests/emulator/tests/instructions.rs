@@ -265,7 +265,10 @@ fn floats() {
             r(x.max(y))
         }
     });
-    t.w32("abs.f32 %o, %a;", |a, _, _| a & 0x7fff_ffff);
+    // A Hopper card makes every NaN 0x7fffffff, also here.
+    t.w32("abs.f32 %o, %a;", |a, _, _| if f(a).is_nan() { 0x7fff_ffff } else { a & 0x7fff_ffff });
+    t.w32("neg.f32 %o, %a;", |a, _, _| if f(a).is_nan() { 0x7fff_ffff } else { a ^ 0x8000_0000 });
+    t.w32("{.reg .f32 %z; neg.f32 %z, %a; add.rm.f32 %o, %a, %z;}", |a, _, _| if f(a).is_finite() { 0x8000_0000 } else { 0x7fff_ffff });
     t.w32("copysign.f32 %o, %a, %b;", |a, b, _| (b & 0x7fff_ffff) | (a & 0x8000_0000));
     t.w32("setp.ltu.f32 %q, %a, %b;", |a, b, _| (f(a).is_nan() || f(b).is_nan() || f(a) < f(b)) as u32);
     t.w32("setp.ne.f32 %q, %a, %b;", |a, b, _| (f(a) < f(b) || f(a) > f(b)) as u32);
@@ -332,8 +335,13 @@ fn packed_halves() {
             }
         })
     });
-    t.w32("neg.bf16x2 %o, %a;", |a, _, _| a ^ 0x8000_8000);
-    t.w32("abs.f16x2 %o, %a;", |a, _, _| a & 0x7fff_7fff);
+    // Every NaN becomes 0x7fff.
+    let halves = |v: u32, infinity: u32, g: fn(u32) -> u32| {
+        let one = |h: u32| if h & 0x7fff > infinity { 0x7fff } else { g(h) };
+        one(v & 0xffff) | one(v >> 16) << 16
+    };
+    t.w32("neg.bf16x2 %o, %a;", |a, _, _| halves(a, 0x7f80, |h| h ^ 0x8000));
+    t.w32("abs.f16x2 %o, %a;", |a, _, _| halves(a, 0x7c00, |h| h & 0x7fff));
     let h = |x: u32| nvfp4_emulator::fp::f16_to_f32(x as u16);
     t.w32("add.rn.f16x2 %o, %a, %b;", |a, b, _| two(&|k| nvfp4_emulator::fp::f32_to_f16(h(a >> k & 0xffff) + h(b >> k & 0xffff)) as u32));
 }

@@ -109,7 +109,7 @@ fn main() {
     let path = argument("--kernels").expect("--kernels FILE.ptx");
     // An older driver takes the same text under an older version.
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
-    modules.push(text.replace(".version 9.0", ".version 8.3"));
+    modules.push(text.replace(".version 9.0", ".version 8.5"));
     all.extend(cases::kernel_cases(modules.len() - 1));
     if let Some(word) = argument("--only") {
         all.retain(|c| c.name.contains(&word));

@@ -108,12 +108,12 @@ fn prmt_mode(a: u32, b: u32, s: u32, mode: u32) -> u32 {
     let s = (s & 3) as usize;
     let pick = |k: usize| -> u8 {
         match mode {
-            0 => v[(s + k) & 7],       // f4e
-            1 => v[(8 + s - k) & 7],   // b4e
-            2 => v[s],                 // rc8
-            3 => v[k.max(s)],          // ecl
-            4 => v[k.min(s)],          // ecr
-            _ => v[(s & 2) + (k & 1)], // rc16
+            0 => v[(s + k) & 7],           // f4e
+            1 => v[(8 + s - k) & 7],       // b4e
+            2 => v[s],                     // rc8
+            3 => v[k.max(s)],              // ecl
+            4 => v[k.min(s)],              // ecr
+            _ => v[2 * (s & 1) + (k & 1)], // rc16
         }
     };
     u32::from_le_bytes([pick(0), pick(1), pick(2), pick(3)])

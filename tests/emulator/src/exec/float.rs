@@ -63,7 +63,7 @@ fn mode(f: u32) -> Rnd {
     }
 }
 
-fn two(m: &mut Machine, i: &Inst, fast: impl Fn(f32, f32) -> f32, odd: impl Fn(f32, f32) -> f64) -> Exec {
+fn two(m: &mut Machine, i: &Inst, fast: impl Fn(f32, f32) -> f32, odd: impl Fn(f32, f32, Rnd) -> f64) -> Exec {
     let f = i.flags;
     let r = mode(f);
     if f == 0 {
@@ -71,26 +71,26 @@ fn two(m: &mut Machine, i: &Inst, fast: impl Fn(f32, f32) -> f32, odd: impl Fn(f
     } else if r == Rnd::N {
         m.bin::<f32, f32, f32>(i, |a, b| finish(fast(inp(a, f), inp(b, f)), f));
     } else {
-        m.bin::<f32, f32, f32>(i, |a, b| finish(to_f32(odd(inp(a, f), inp(b, f)), r), f));
+        m.bin::<f32, f32, f32>(i, |a, b| finish(to_f32(odd(inp(a, f), inp(b, f), r), r), f));
     }
     Ok(Flow::Next)
 }
 
 fn add(m: &mut Machine, i: &Inst) -> Exec {
-    two(m, i, |a, b| a + b, |a, b| add_odd(a as f64, b as f64))
+    two(m, i, |a, b| a + b, |a, b, r| add_toward(a as f64, b as f64, r))
 }
 fn sub(m: &mut Machine, i: &Inst) -> Exec {
-    two(m, i, |a, b| a - b, |a, b| add_odd(a as f64, -b as f64))
+    two(m, i, |a, b| a - b, |a, b, r| add_toward(a as f64, -b as f64, r))
 }
 fn mul(m: &mut Machine, i: &Inst) -> Exec {
-    two(m, i, |a, b| a * b, |a, b| a as f64 * b as f64)
+    two(m, i, |a, b| a * b, |a, b, _| a as f64 * b as f64)
 }
 fn div(m: &mut Machine, i: &Inst) -> Exec {
-    two(m, i, |a, b| a / b, div_odd)
+    two(m, i, |a, b| a / b, |a, b, _| div_odd(a, b))
 }
 /// div.full / div.approx: a * rcp(b); 2^126 < |b| < 2^128 gives 0 for finite a.
 fn div_approx(m: &mut Machine, i: &Inst) -> Exec {
-    two(m, i, |a, b| a / b, div_odd)
+    two(m, i, |a, b| a / b, |a, b, _| div_odd(a, b))
 }
 
 #[target_feature(enable = "fma")]
@@ -118,7 +118,7 @@ fn fma(m: &mut Machine, i: &Inst) -> Exec {
     } else if r == Rnd::N {
         m.tri::<f32, f32, f32, f32>(i, |a, b, c| finish(inp(a, f).mul_add(inp(b, f), inp(c, f)), f));
     } else {
-        m.tri::<f32, f32, f32, f32>(i, |a, b, c| finish(to_f32(fma_odd(inp(a, f), inp(b, f), inp(c, f)), r), f));
+        m.tri::<f32, f32, f32, f32>(i, |a, b, c| finish(to_f32(fma_toward(inp(a, f), inp(b, f), inp(c, f), r), r), f));
     }
     Ok(Flow::Next)
 }
@@ -199,10 +199,10 @@ fn x2(m: &mut Machine, i: &Inst) -> Exec {
         let (a, b, c) = (inp(a, f), inp(b, f), inp(c, f));
         finish(
             match op {
-                0 => to_f32(add_odd(a as f64, b as f64), r),
+                0 => to_f32(add_toward(a as f64, b as f64, r), r),
                 1 => to_f32(a as f64 * b as f64, r),
-                2 => to_f32(fma_odd(a, b, c), r),
-                _ => to_f32(add_odd(a as f64, -b as f64), r),
+                2 => to_f32(fma_toward(a, b, c, r), r),
+                _ => to_f32(add_toward(a as f64, -b as f64, r), r),
             },
             f,
         )
@@ -303,11 +303,11 @@ pub fn select(p: &[&str], nsrc: usize) -> Option<Sel> {
             "sin" => sel(sin, F32, u).flags(f),
             "cos" => sel(cos, F32, u).flags(f),
             "tanh" => sel(tanh, F32, u).flags(f),
-            // abs and neg keep a NaN's payload only as far as the sign goes.
-            "abs" if f & FTZ != 0 => un!(f32 => f32, |a| ftz(a.abs())),
-            "neg" if f & FTZ != 0 => un!(f32 => f32, |a| ftz(-a)),
-            "abs" => un!(u32 => u32, |a| a & 0x7fff_ffff),
-            "neg" => un!(u32 => u32, |a| a ^ 0x8000_0000),
+            // A NaN becomes the one that the chip has, as in sums.
+            "abs" if f & FTZ != 0 => un!(f32 => f32, |a| ftz(canon(a.abs()))),
+            "neg" if f & FTZ != 0 => un!(f32 => f32, |a| ftz(canon(-a))),
+            "abs" => un!(f32 => f32, |a| canon(a.abs())),
+            "neg" => un!(f32 => f32, |a| canon(-a)),
             "copysign" => bin!(u32, u32 => u32, |a, b| (b & 0x7fff_ffff) | (a & 0x8000_0000)),
             "min" | "max" => {
                 let g = f & FTZ

@@ -51,6 +51,7 @@ fn scalar(op: Op, f: u32, a: u16, b: u16, c: u16) -> u16 {
     let fmt = if bf { BF16 } else { F16 };
     let flush = |v: u16| if f & 1 != 0 && (v & 0x7fff) >> fmt.mant == 0 { v & 0x8000 } else { v };
     match op {
+        Op::Neg | Op::Abs if widen(a, bf).is_nan() => return 0x7fff,
         Op::Neg => return flush(a) ^ 0x8000,
         Op::Abs => return flush(a) & 0x7fff,
         _ => {}
