@@ -273,10 +273,10 @@ nvfp4.gemm(x, x)
 
 
 def test_types(tmp_path):
-    """mypy --strict is clean, and a caller's code is checked against the signatures."""
+    """mypy --strict is clean, and a caller's code is checked against the signatures. (nvfp4.torch needs PyTorch: tests/peers.py.)"""
     mypy = pytest.importorskip("mypy.api")
     package = ROOT / "bindings" / "python" / "nvfp4"
-    out, _, status = mypy.run(["--strict", "--no-incremental", str(package)])
+    out, _, status = mypy.run(["--strict", "--no-incremental", "--exclude", "nvfp4/torch/", str(package)])
     assert status == 0, out
     for name, code in (("caller.py", CALLER), ("wrong.py", WRONG)):
         (tmp_path / name).write_text(code)

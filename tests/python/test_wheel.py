@@ -36,7 +36,8 @@ def test_tag_and_contents(wheel):
         meta = archive.read(info + "WHEEL").decode()
         described = archive.read(info + "METADATA").decode()
         library = archive.read("nvfp4/libnvfp4.so")
-    sources = {f"nvfp4/{path.name}" for path in (PACKAGE / "nvfp4").iterdir() if path.suffix == ".py" or path.name == "py.typed"}
+    files = [*(PACKAGE / "nvfp4").rglob("*.py"), PACKAGE / "nvfp4" / "py.typed"]
+    sources = {str(path.relative_to(PACKAGE)) for path in files}
     assert {n for n in names if not n.startswith(info)} == sources | {"nvfp4/libnvfp4.so", "nvfp4/LICENSE"}
     assert "Root-Is-Purelib: false" in meta and "Tag: py3-none-linux_x86_64" in meta
     assert "Requires-Python: >=3.11" in described and "Apache-2.0" in described
